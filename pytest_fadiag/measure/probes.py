@@ -280,8 +280,11 @@ class DepthProbes:
         record = msgspec.structs.replace(
             record,
             null=tuple(tuple(map(self.folds.mean, draw)) for draw in null),
-            half_utility_pp=self._utility(self.curve.half_outcomes(), half_null),
             interval=interval,
+            half_interval=self.folds.interval(
+                self._beyond_null(self.curve.half_outcomes(), half_null)
+                - self._beyond_null(outcomes, null)
+            ),
             step_intervals=tuple(self._interval(outcomes, null, n, n + 1) for n in steps),
             change=tuple(map(_median, self.change)),
             as_initialised=weights.as_initialised(),
@@ -314,13 +317,19 @@ class DepthProbes:
         curve.finish(source)
         return curve
 
-    def _utility(self, outcomes: Sequence[Tensor], null: Sequence[Sequence[Tensor]]) -> float:
-        """Gain − max(null, 0) in pp; the gain where there is no null."""
-        gain = 100 * self.folds.mean(outcomes[-1] - outcomes[0])
+    def _beyond_null(
+        self,
+        outcomes: Sequence[Tensor],
+        null: Sequence[Sequence[Tensor]],
+        start: int = 0,
+        end: int = -1,
+    ) -> Tensor:
+        """The gain of each unit from one state to another, less the null's where that gains."""
+        gain = outcomes[end] - outcomes[start]
         if not null:
             return gain
-        null_gains = [100 * self.folds.mean(draw[-1] - draw[0]) for draw in null]
-        return gain - max(sum(null_gains) / len(null_gains), 0.0)
+        null_gain = torch.stack([draw[end] - draw[start] for draw in null]).mean(0)
+        return gain - null_gain if self.folds.mean(null_gain) > 0 else gain
 
     def _interval(
         self, outcomes: Sequence[Tensor], null: Sequence[Sequence[Tensor]], start: int, end: int
@@ -329,15 +338,12 @@ class DepthProbes:
 
         It holds the noise of the images and that of the null's two draws.
         """
-        gain = outcomes[end] - outcomes[start]
+        gain = self._beyond_null(outcomes, null, start, end)
         noise = 0.0
         if null:
-            null_gains = [draw[end] - draw[start] for draw in null]
-            first, second = (max(100 * self.folds.mean(null_gain), 0.0) for null_gain in null_gains)
+            null_gains = [100 * self.folds.mean(draw[end] - draw[start]) for draw in null]
+            first, second = (max(null_gain, 0.0) for null_gain in null_gains)
             noise = Z95 * abs(first - second) / 2
-            mean_gain = torch.stack(null_gains).mean(0)
-            if self.folds.mean(mean_gain) > 0:
-                gain = gain - mean_gain
         centre = 100 * self.folds.mean(gain)
         low, high = self.folds.interval(gain)
         return centre - math.hypot(centre - low, noise), centre + math.hypot(high - centre, noise)

@@ -263,7 +263,7 @@ DEPTHS: tuple[dict[str, Any] | None, ...] = (
     {"probes": (0.5, 0.52, 0.53), "interval": (-1.0, 7.0)},
     {"probes": (0.5, 0.52, 0.53), "interval": (-1.0, 7.0), "training": "cifar10"},
     {"probes": (0.5, 0.52, 0.54), "interval": (1.0, 7.0), "training": "cifar10"},
-    {"probes": (0.5, 0.52, 0.54), "interval": (1.0, 7.0), "half_utility_pp": 7.0},
+    {"probes": (0.5, 0.52, 0.54), "interval": (1.0, 7.0), "half_interval": (1.0, 3.0)},
     {"probes": (0.5, 0.505, 0.51), "interval": (0.5, 1.5)},
     {"trained": ()},
     {"network": 0.3},

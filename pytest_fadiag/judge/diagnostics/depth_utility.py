@@ -180,8 +180,8 @@ class DepthUtility(Diagnostic):
         yield f"gain from h_0 to h_L {pp(depth.gain_pp)} pp; {_null_in_words(depth)}"
         if depth.allowance_pp:
             yield (
-                f"with half as many to fit to, {_quantity(depth)} is {pp(depth.allowance_pp)} pp "
-                "higher: that much is off the lower bound"
+                f"with half as many to fit to, {_quantity(depth)} is at least "
+                f"{pp(depth.allowance_pp)} pp higher: that much is off the lower bound"
             )
         if depth.trained:
             yield f"weights that no initialisation leaves: {report.blocks(*depth.trained)}"
