@@ -43,6 +43,13 @@ ALONE_PP = 6.0
 """Without a reliable control a pass needs a utility of this, or a lower bound at the minimum."""
 
 
+def _shown(report: Report) -> float | None:
+    """The number that is judged, where probes were fitted."""
+    if report.depth is None or not report.depth.probes:
+        return None
+    return report.depth.value_pp
+
+
 class DepthUtility(Diagnostic):
     """Fires when a linear probe gains too little from h_0 to h_L, beyond re-initialised blocks."""
 
@@ -60,7 +67,7 @@ class DepthUtility(Diagnostic):
     role = Role.FALLBACK
     needs = ("depth", "accuracy")
     asks_for_depth = True
-    columns = (Column("utility", lambda report: report.depth_utility_pp, pp),)
+    columns = (Column("utility", _shown, pp),)
     axis_title = "depth utility, pp"
     curve_title = "linear probe {score}"
     figure = "depth"
