@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
-import msgspec
+from msgspec.structs import replace
 
 from .auditor import Auditor
 from .hooks import current
@@ -165,10 +165,10 @@ class NetworkSubject(Subject):
         if provenance.headline_acc is not None and measurement.score:
             note = f"accuracy as given; {measurement.score.value:.4f} was measured"
             notes = f"{provenance.notes}\n{note}".strip()
-            provenance = msgspec.structs.replace(provenance, notes=notes)
+            provenance = replace(provenance, notes=notes)
         return Record(
             provenance=provenance,
-            measurement=msgspec.structs.replace(measurement, inputs=Inputs()),
+            measurement=replace(measurement, inputs=Inputs()),
             metrics=tuple(metrics),
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from .cache import Cache, key_of
 from .files import write_atomically
@@ -306,8 +307,8 @@ class Auditor:
             "checkpoint_sha256": digest,
             "weights_digest": record.fingerprint.digest,
         }
-        measurement = msgspec.structs.replace(record.measurement, environment=environment)
-        return msgspec.structs.replace(record, measurement=measurement)
+        measurement = replace(record.measurement, environment=environment)
+        return replace(record, measurement=measurement)
 
     def _measure_network(
         self, path: Path, digest: str, metrics: Sequence[str], overrides: Overrides
@@ -357,7 +358,7 @@ class Auditor:
             environment["data_sha256"] = data_digest
         return Record(
             provenance=_provenance(path, checkpoint, batches, caveats),
-            measurement=msgspec.structs.replace(
+            measurement=replace(
                 measurement,
                 loss=self.setup.loss if has_function else measurement.loss,
                 inputs=getattr(batches, "inputs", None) or Inputs(data=name),
@@ -605,12 +606,12 @@ class FileSubject(Subject):
         else:
             record = self.auditor.record(self.path, metrics, self.overrides)
         seed = record.provenance.seed
-        provenance = msgspec.structs.replace(
+        provenance = replace(
             record.provenance,
             checkpoint=self.path.name,
             seed=self.seed if seed is None else seed,
         )
-        return msgspec.structs.replace(record, provenance=provenance)
+        return replace(record, provenance=provenance)
 
     def control(self, record: Record) -> Control | None:
         """The control in the trace itself, else the one that fits its method and seed."""

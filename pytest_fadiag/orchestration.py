@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from .judge.control import Control, ControlKind, Fingerprint
 from .judge.diagnostics import Diagnostic, Role
@@ -69,9 +70,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             if value != getattr(unset, name):
                 fields[name] = value
         has_blocks = bool(later.fingerprint.blocks)
-        return msgspec.structs.replace(
+        return replace(
             self,
-            measurement=msgspec.structs.replace(self.measurement, **fields),
+            measurement=replace(self.measurement, **fields),
             metrics=(*self.metrics, *later.metrics),
             fingerprint=later.fingerprint if has_blocks else self.fingerprint,
         )
@@ -204,8 +205,8 @@ def questioned_control(control: Control, record: Record, network: Fingerprint | 
         is_shallow = control.kind is ControlKind.SHALLOW
         doubts += tuple(network.doubts(record.fingerprint, shallow=is_shallow))
     measurement = record.measurement
-    control = msgspec.structs.replace(control, inputs=measurement.inputs, doubts=doubts)
+    control = replace(control, inputs=measurement.inputs, doubts=doubts)
     depth = measurement.depth
     if depth is None:
         return control
-    return msgspec.structs.replace(control, probes=depth.probes, balanced=depth.network)
+    return replace(control, probes=depth.probes, balanced=depth.network)

@@ -135,7 +135,9 @@ def assumed_activation(checkpoint: Checkpoint, model: str | nn.Module | None) ->
 def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
     """The reference network whose tensors have these shapes; they do not tell the activation."""
     saved = checkpoint.state_dict
-    state = {bare_name: saved[name] for bare_name, name in _bare(saved).items()}
+    state = {}
+    for bare_name, name in _bare(saved).items():
+        state[bare_name] = saved[name]
     embed = state.get("embed.weight")
     head = state.get("out_head.weight")
     if embed is None or head is None or {embed.ndim, head.ndim} != {2} or not embed.numel():

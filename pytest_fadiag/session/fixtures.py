@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ..auditor import Overrides
 from ..judge.diagnostics import Finding, get, select
@@ -157,9 +157,7 @@ def _with_diagnostics(job: Job, node: Any) -> Job:
     """The job with the diagnostics of a test: those of its marker, else those that were planned."""
     keys = marked(node).get("diagnostics")
     if keys is not None:
-        return msgspec.structs.replace(
-            job, diagnostics=names_of(select(keys)), required=required(keys)
-        )
+        return replace(job, diagnostics=names_of(select(keys)), required=required(keys))
     if not isinstance(node, AuditItem) and gives_credit(node):
         return job.given_credit()
     return job
@@ -338,9 +336,7 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
     verdict = margin.verdict.value
     if run.settings.update_expect:
         recorded = verdict
-    case.margin = msgspec.structs.replace(
-        case.margin, method=result.method, margin=margin, expected=recorded
-    )
+    case.margin = replace(case.margin, method=result.method, margin=margin, expected=recorded)
     _record_properties(
         node,
         method=result.method,

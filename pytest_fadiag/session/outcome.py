@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
+from msgspec.structs import replace
 
 from ..judge.diagnostics import get
 from ..judge.errors import AuditError, AuditFailure
@@ -45,7 +46,7 @@ class Case:
         row = row_of(self.job, self.keys, outcome, reason)
         if self.report is None:
             return row
-        return msgspec.structs.replace(
+        return replace(
             row,
             method=self.report.method_name,
             seed=self.report.seed,
@@ -137,7 +138,7 @@ def annotate(
     if report.failed:
         reason = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
     if case.margin is not None:
-        margin = msgspec.structs.replace(case.margin, outcome=outcome, reason=reason)
+        margin = replace(case.margin, outcome=outcome, reason=reason)
         setattr(report, SENT_MARGIN, msgspec.to_builtins(margin))
         return
     row = case.row(outcome, reason)

@@ -135,7 +135,9 @@ class Run:
         for value in values:
             for name in real_files(self.settings.path("bp", value), "checkpoint"):
                 method, seed = identify(Path(name))
-                kind: Kind = "trace" if is_trace(Path(name)) else "checkpoint"
+                kind: Kind = "checkpoint"
+                if is_trace(Path(name)):
+                    kind = "trace"
                 twins.append(Job(name, name, kind, method, seed))
         if not twins:
             first = self.settings.path("bp", values[0])

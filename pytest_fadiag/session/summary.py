@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ..judge.diagnostics import select
 from ..judge.errors import AuditError
@@ -94,11 +95,9 @@ class Summary:
         margin = self.planned_margins.get(nodeid)
         if row is not None:
             outcomes = dict.fromkeys(row.outcomes, Outcome.ERROR)
-            self.rows.append(msgspec.structs.replace(row, outcomes=outcomes, reason=DIED))
+            self.rows.append(replace(row, outcomes=outcomes, reason=DIED))
         if margin is not None:
-            self.margins[nodeid] = msgspec.structs.replace(
-                margin, outcome=Outcome.ERROR, reason=DIED
-            )
+            self.margins[nodeid] = replace(margin, outcome=Outcome.ERROR, reason=DIED)
 
     def _wrap(self, report: pytest.TestReport) -> None:
         """Wrap the text of an audit's failure at the width of the terminal."""

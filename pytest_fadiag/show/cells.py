@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from ..judge.diagnostics import Column, Diagnostic, Finding, OpenKind, available, columns, get
 from ..judge.report import Report
@@ -289,9 +290,7 @@ def _over_seeds(
 def _marked(cell: Cell, mark: str, look: str) -> Cell:
     """A mean with the mark of the verdict on it."""
     short = f"{cell.short or cell.text}{mark}"
-    return msgspec.structs.replace(
-        cell, text=cell.text.replace(" ±", f"{mark} ±"), short=short, tone=look
-    )
+    return replace(cell, text=cell.text.replace(" ±", f"{mark} ±"), short=short, tone=look)
 
 
 def _is_bad(margin: Margin) -> bool:

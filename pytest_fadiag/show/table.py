@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from ..judge.words import fold, printable
 from .audit import Audit
@@ -164,7 +164,7 @@ def _fitted(content: Table, width: int) -> list[Text]:
     if not content.lines:
         return []
     groups = [*_groups(content)]
-    ordered = msgspec.structs.replace(content, lines=tuple(line for _, line in groups))
+    ordered = replace(content, lines=tuple(line for _, line in groups))
     for layout in _layouts(ordered):
         text = _laid_out(ordered, layout)
         room = width - sum(len(piece) for piece, _ in text[0][:-1])
