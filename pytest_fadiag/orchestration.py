@@ -131,7 +131,7 @@ def metrics_for(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
 def judged(subject: Subject, question: Question) -> Report:
     """Measure a subject, choose its control, and judge it.
 
-    The fallback is measured unless a sound control decides, or where the diagnostics were listed.
+    The fallback is measured unless a control decides, or where the diagnostics were listed.
     """
     all_metrics = metrics_for(question.diagnostics)
     metrics = all_metrics
@@ -153,7 +153,7 @@ def judged(subject: Subject, question: Question) -> Report:
         "diagnostics": tuple(diagnostic.name for diagnostic in question.diagnostics),
     }
     report = record.report(metrics, **rules)
-    if metrics == all_metrics or report.stream_problem or report.has_sound_control:
+    if metrics == all_metrics or report.stream_problem or report.control_decides:
         return report
     return subject.record(all_metrics).report(all_metrics, **rules)
 

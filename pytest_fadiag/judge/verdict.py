@@ -132,7 +132,7 @@ def what_lacks(reasons: Mapping[str, Open | None]) -> dict[str, Open]:
             continue
         is_lacking = diagnostic.role is Role.REQUIRED
         if is_lacking and diagnostic.needs_control:
-            margin_lacks = not (fallback_decides and reason.kind.replaceable)
+            margin_lacks = not (fallback_decides and reason.replaceable)
             is_lacking = margin_lacks and (is_asked or not fallbacks)
         if diagnostic.role is Role.FALLBACK:
             is_lacking = margin_lacks and is_asked and reason.kind is not OpenKind.NOT_NEEDED
@@ -173,7 +173,7 @@ def _remedies(findings: Iterable[Finding], lacking: Mapping[str, Open]) -> list[
         elif reason.kind is OpenKind.ERROR:
             mending = f"mend the error of {diagnostic.name}"
             errors.append(finding.error or finding.remedy or mending)
-        elif reason.kind.replaceable and diagnostic.needs_control:
+        elif reason.replaceable and diagnostic.needs_control:
             alternatives.append(finding.remedy)
         elif diagnostic.role is Role.FALLBACK:
             alternatives.insert(0, finding.remedy)

@@ -681,3 +681,39 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
 def test_a_remark_where_a_reader_needs_one(made: Report, said: str) -> None:
     assert any(said in remark for remark in made.remarks), made.remarks
     assert not any(said in remark for remark in BP.remarks) and "note: " in str(made)
+
+
+RARE = [0] * 1_000 + [1] * 12 + [2] * 12 + [3] * 12
+"""Labels of which three classes have a dozen images each."""
+
+
+def scored(wrong_of_each: int) -> Score:
+    """All of class 0 right, and all but so many of each rare class."""
+    hits = [label == 0 or index % 12 >= wrong_of_each for index, label in enumerate(RARE, -1_000)]
+    return Score.of(hits, labels=RARE)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "trained", "paired", "expected"),
+    [
+        (2, (0, 1), True, "trustworthy"),
+        (2, (0,), True, "incomplete: frozen-margin not resolved; depth-utility alone is not"),
+        (2, (0, 1), False, "incomplete: frozen-margin not resolved"),  # a number in its place
+        (1, (0, 1), True, "incomplete: frozen-margin not resolved"),  # the margin is 0
+    ],
+)
+def test_where_classes_are_too_few_for_a_margin_that_is_reached_a_pass_of_e_decides(
+    wrong: int, trained: tuple[int, ...], paired: bool, expected: str
+) -> None:
+    control = scored(wrong)
+    if not paired:
+        control = Score(0.76, 1_036)
+    network = scored(1)
+    base = healthy(
+        headline_acc=network.value, score=network, control=Control(control, "frozen.pt", "bp", 42)
+    )
+    made = probed(base, 0.7, 0.7, 0.7, 0.7, 0.78, null=0.7)
+    made = made.replace(depth=msgspec.structs.replace(made.depth, trained=trained, network=0.8))
+    assert made.verdict.startswith(expected), (made.verdict, made.margin)
+    alone = made.replace(control=None)
+    assert (alone.verdict == "trustworthy") == (trained == (0, 1))

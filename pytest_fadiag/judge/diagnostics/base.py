@@ -49,11 +49,6 @@ class OpenKind(str, enum.Enum):
     REFERENCE_QUESTIONED = "measured against a questioned reference"
 
     @property
-    def replaceable(self) -> bool:
-        """Whether the fallback may stand in for a diagnostic that is open for this reason."""
-        return self in (OpenKind.NOT_MEASURED, OpenKind.CONTROL_QUESTIONED)
-
-    @property
     def untested(self) -> bool:
         """Whether a test that should have judged did not: that leaves any verdict open."""
         return self in (OpenKind.ERROR, OpenKind.NOT_RUN)
@@ -75,6 +70,13 @@ class Open(msgspec.Struct, frozen=True):
     kind: OpenKind
     why: str = ""
     """The reason in words, where the kind does not say it all."""
+    reaches: bool = False
+    """Whether the number itself passes, and its interval alone is too wide."""
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether the fallback may stand in for a diagnostic that is open for this reason."""
+        return self.reaches or self.kind in (OpenKind.NOT_MEASURED, OpenKind.CONTROL_QUESTIONED)
 
     def __str__(self) -> str:
         return self.why or self.kind.value

@@ -77,7 +77,7 @@ class DepthUtility(Diagnostic):
     def judge(self, report: Report) -> Finding:
         """Decide in this order: broken states, untrained blocks, unresolved, pass, fire."""
         depth = report.depth
-        if depth is None and report.has_sound_control:
+        if depth is None and report.control_decides:
             finding = self.unmeasured(report, "not needed: a sound control decides")
             return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_NEEDED))
         if depth is None:

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import msgspec
+
 from ..control import Control, void
 from ..margins import Interval, Margin, images_needed
 from ..words import distinct, fraction, interval, limit, one_line, plural, pp
@@ -72,7 +74,7 @@ class FrozenMargin(Diagnostic):
         if margin is None or report.control is None:
             return self._without_margin(report)
         if why := _undecided(report, margin, self.limit(report)):
-            return self.finding(
+            finding = self.finding(
                 report,
                 Status.NOT_RESOLVED,
                 margin.pp,
@@ -80,6 +82,9 @@ class FrozenMargin(Diagnostic):
                 interval=_bounds(margin),
                 remedy=_narrower(report, margin, self.limit(report)),
             )
+            if not is_within_noise(report):
+                return finding
+            return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_RESOLVED, reaches=True))
         return self._decided(report, report.control, margin)
 
     def by_point(self, report: Report) -> Finding:
@@ -222,6 +227,18 @@ def margin_in_words(
     return MarginWords(
         below, f"The blocks add {value:.2f} pp, less than the minimum of {limit(minimum)} pp."
     )
+
+
+def is_within_noise(report: Report) -> bool:
+    """Whether a paired margin reaches its minimum, and its interval does not exclude 0.
+
+    Where classes have a dozen images each this says nothing against the blocks, and (e) may tell.
+    """
+    margin = report.margin
+    if margin is None or report.control is None or report.control.score.outcomes is None:
+        return False
+    minimum = report.thresholds.frozen_acc_margin_pp
+    return margin.pp >= minimum and bool(_undecided(report, margin, minimum))
 
 
 def _undecided(report: Report, margin: Margin, minimum: float) -> str:
