@@ -141,6 +141,13 @@ def test_a_broken_checkpoint_is_an_error_of_its_own_tests_and_told_once(repo: Re
     assert text.count("\nsame error as runs/dfa_s42.pt::residual-growth") == 3
 
 
+def test_the_table_names_an_error_whatever_the_order_of_the_tests(repo: Repo) -> None:
+    (repo.path / "runs" / "dfa_s42.pt").write_bytes(b"not a checkpoint")
+    repo.write("conftest.py", "def pytest_collection_modifyitems(items):\n    items.reverse()\n")
+    (row,) = repo.audit(DFA)["rows"]
+    assert "runs/dfa_s42.pt: not a readable file of tensors" in row["reason"]
+
+
 @pytest.mark.parametrize(
     ("options", "left"),
     [
