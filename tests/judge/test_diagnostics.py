@@ -418,9 +418,10 @@ def test_what_is_not_resolved_says_why() -> None:
         (0.76, {"interval": (2.0, 10.0)}, ""),
         (
             0.76,
-            {"interval": (2.0, 10.0), "half_utility_pp": 6.1},
+            {"interval": (2.0, 10.0), "half_interval": (0.1, 2.3)},
             "alone is not enough: the lower bound is +2.00 pp, below 3 pp",
         ),
+        (0.76, {"fitted": 999}, ""),
         (0.78, {"trained": (0, 1)}, ""),
         (
             0.78,
@@ -444,16 +445,27 @@ def test_a_pass_stands_alone_where_blocks_are_trained_and_the_gain_is_sure(
     assert finding.passed and str(finding.open or "") == missing
 
 
+def test_a_small_utility_of_probes_that_are_fitted_to_few_is_not_resolved() -> None:
+    made = probed(healthy(), 0.7, 0.7, 0.7, 0.7, 0.745, null=0.7)
+    made = made.replace(depth=msgspec.structs.replace(made.depth, fitted=999, read=1_998))  # type: ignore[type-var]
+    finding = made.finding("e")
+    assert finding.status.value == "not resolved"
+    assert "fitted to 999: fewer than 1,000" in finding.headline
+    assert "test on about 2,000 samples" in finding.remedy
+
+
 def test_the_report_says_what_probes_were_fitted_to_and_what_weights_tell() -> None:
     made = probed(healthy(), 0.7, 0.8, null=0.7)
     both = "fitted to 5,000 of 10,000 test samples, evaluated on the others, both ways"
     assert both in made.lines("e")
     assert "weights that no initialisation leaves: block 0" in made.lines("e")
-    changes = {"training": "cifar10 (train)", "fitted": 20_000, "half_utility_pp": 11.5}
+    changes = {"training": "cifar10 (train)", "fitted": 20_000, "half_interval": (1.5, 4.5)}
     made = made.replace(depth=msgspec.structs.replace(made.depth, **changes))  # type: ignore[type-var]
     named = "fitted to 20,000 samples of cifar10 (train), evaluated on 10,000 test samples"
     assert named in made.lines("e")
-    assert "with half as many to fit to, depth utility is +1.50 pp higher" in made.lines("e")
+    assert "with half as many to fit to, depth utility is at least +1.50 pp higher" in made.lines(
+        "e"
+    )
 
 
 def test_random_blocks_that_lose_take_nothing_off_the_gain() -> None:
