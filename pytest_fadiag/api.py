@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
-import msgspec
+from msgspec.structs import replace
 
 from .auditor import Auditor
 from .hooks import current
@@ -35,6 +36,7 @@ from .orchestration import (
     Provenance,
     Question,
     Record,
+    Subject,
     finite_score,
     judged,
     questioned_control,
@@ -118,77 +120,55 @@ def diagnose(
         options["training_name"] = getattr(train, "name", "the training data")
     if y is not None:
         eval_batches = as_data_set((eval_batches, y), "x and y")
+    if control is None:
+        control = frozen_baseline_acc
     if isinstance(control, (str, Path)):
         control = with_tensors_of(model, load_checkpoint(control))
+    elif isinstance(control, SupportsFloat):
+        control = Control(Score(float(control)))
     rule: dict[str, Any] = {}
     if step is not None:
         rule["step"] = StepSource(step)
     if credit is not None or step is None:
         rule["credit"] = CreditSource(credit if callable(credit) else None)
     source = NetworkSource(model, eval_batches, **rule, **options)
-    subject = NetworkSubject(
-        model,
-        source,
-        provenance,
-        control=frozen_baseline_acc if control is None else control,
-        options=options,
-    )
     diagnostics = default_diagnostics(credit is not None or step is not None)
     with using_threads(threads), shown(progress) as progress_of:
-        subject.progress = progress_of(method_name)
+        subject = NetworkSubject(
+            model=model,
+            source=source,
+            provenance=provenance,
+            supplied=control,
+            options=options,
+            progress=progress_of(method_name),
+        )
         report = judged(subject, Question(diagnostics, _thresholds_of(thresholds)))
     _refuse_problems(report)
     return DiagnosticReport.of(report)
 
 
-class NetworkSubject:
+@dataclass(kw_only=True)
+class NetworkSubject(Subject):
     """A network in memory, and its control as the caller gave it."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        source: NetworkSource,
-        provenance: Provenance,
-        *,
-        control: Any,
-        options: Mapping[str, Any],
-    ) -> None:
-        is_network = hasattr(control, "state_dict")
-        if control is not None and not is_network and not isinstance(control, Control):
-            control = Control(Score(control))
-        self.model = model
-        self.source = source
-        self.provenance = provenance
-        self.supplied = control
-        self.options = options
-        self.progress: Progress | None = None
-        self._record: Record | None = None
+    model: nn.Module
+    source: NetworkSource
+    provenance: Provenance
+    options: Mapping[str, Any]
+    progress: Progress | None = None
 
-    @property
-    def has_control(self) -> bool:
-        """Whether a control was supplied."""
-        return self.supplied is not None
-
-    def record(self, metrics: Sequence[str]) -> Record:
-        """Its numbers; only what is missing is measured."""
-        lacking = metrics if self._record is None else self._record.lacking(metrics)
-        if lacking:
-            record = self._measured(lacking)
-            self._record = record if self._record is None else self._record.joined(record)
-        assert self._record is not None
-        return self._record
-
-    def _measured(self, metrics: Sequence[str]) -> Record:
+    def measured(self, metrics: Sequence[str]) -> Record:
+        """Its numbers, with a note where an accuracy was given as well."""
         extra = current().metrics()
         measurement = measure(self.source, metrics, progress=self.progress, extra=extra)
         provenance = self.provenance
         if provenance.headline_acc is not None and measurement.score:
             note = f"accuracy as given; {measurement.score.value:.4f} was measured"
             notes = f"{provenance.notes}\n{note}".strip()
-            provenance = msgspec.structs.replace(provenance, notes=notes)
+            provenance = replace(provenance, notes=notes)
         return Record(
             provenance=provenance,
-            measurement=msgspec.structs.replace(measurement, inputs=Inputs()),
+            measurement=replace(measurement, inputs=Inputs()),
             metrics=tuple(metrics),
         )
 

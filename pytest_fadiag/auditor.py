@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from .cache import Cache, key_of
 from .files import write_atomically
@@ -47,6 +47,7 @@ from .orchestration import (
     Provenance,
     Question,
     Record,
+    Subject,
     compared_with_bp,
     finite_score,
     judged,
@@ -123,16 +124,25 @@ class Auditor:
         Not so where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
         to compare with; ``None`` compares with none.
         """
-        subject = FileSubject(self, path, control, overrides=overrides, seed=seed, is_log=log)
+        subject = FileSubject(
+            auditor=self, path=path, supplied=control, overrides=overrides, seed=seed, is_log=log
+        )
         limits = thresholds or DiagnosticThresholds()
         question = Question(diagnostics, limits, protocol, literal=literal or log)
         report = judged(subject, question)
         if log:
             check_judged(report, path)
             return report
-        if protocol is not None or twins is None or overrides:
-            return report  # a network of a fixture has no twin on disk
-        twin_subjects = [FileSubject(self, twin, control) for twin in twins]
+        if protocol is not None or twins is None:
+            return report
+        given = overrides or Overrides()
+        if given.network is not None:
+            return report  # it has no twin on disk
+        same_data = given._replace(credit=None, step=None)
+        twin_subjects = [
+            FileSubject(auditor=self, path=twin, supplied=control, overrides=same_data)
+            for twin in twins
+        ]
         return compared_with_bp(report, subject, question, twin_subjects)
 
     def control(
@@ -152,10 +162,9 @@ class Auditor:
         path = chosen.path
         assert path is not None  # else its accuracy is known, and it is a Control
         if overrides and overrides.network is not None:  # a copy, with the control's tensors
-            from .load.network import load_into
+            from .load.network import with_tensors_of
 
-            network_of_control = copy.deepcopy(overrides.network)
-            load_into(network_of_control, self.checkpoint(path))
+            network_of_control = with_tensors_of(overrides.network, self.checkpoint(path))
             overrides = overrides._replace(network=network_of_control)
         what = f"control {path.name}"
         with _named(what):
@@ -216,11 +225,9 @@ class Auditor:
         if self.setup.log_columns:
             columns = parse_columns(self.setup.log_columns)
         base = read_log(path, batch=self.setup.log_batch, columns=columns).base
-        measurement = {name: getattr(base, name) for name in Measurement.__struct_fields__}
-        provenance = {name: getattr(base, name) for name in Provenance.__struct_fields__}
         return Record(
-            provenance=Provenance(**provenance),
-            measurement=Measurement(**measurement),
+            provenance=msgspec.convert(base, Provenance, from_attributes=True),
+            measurement=msgspec.convert(base, Measurement, from_attributes=True),
             metrics=(),
         )
 
@@ -300,8 +307,8 @@ class Auditor:
             "checkpoint_sha256": digest,
             "weights_digest": record.fingerprint.digest,
         }
-        measurement = msgspec.structs.replace(record.measurement, environment=environment)
-        return msgspec.structs.replace(record, measurement=measurement)
+        measurement = replace(record.measurement, environment=environment)
+        return replace(record, measurement=measurement)
 
     def _measure_network(
         self, path: Path, digest: str, metrics: Sequence[str], overrides: Overrides
@@ -320,7 +327,10 @@ class Auditor:
         batches = overrides.batches
         if batches is None:
             batches = self.batches(checkpoint, network, overrides.data)
-        loss, loss_caveat = self._loss(checkpoint)
+        loss, loss_caveat = loss_of(self.setup.loss, checkpoint.config.get("loss"))
+        has_function = is_factory(str(loss))
+        if has_function:
+            loss = self.function("loss")
         rule: dict[str, Any] = {}
         if "credit" in metrics:
             rule = self._rule(checkpoint, overrides)
@@ -348,9 +358,9 @@ class Auditor:
             environment["data_sha256"] = data_digest
         return Record(
             provenance=_provenance(path, checkpoint, batches, caveats),
-            measurement=msgspec.structs.replace(
+            measurement=replace(
                 measurement,
-                loss=self.setup.loss if is_factory(str(self.setup.loss)) else measurement.loss,
+                loss=self.setup.loss if has_function else measurement.loss,
                 inputs=getattr(batches, "inputs", None) or Inputs(data=name),
                 environment=environment,
             ),
@@ -358,13 +368,6 @@ class Auditor:
             fingerprint=fingerprint(network, source.blocks),
             untrained=checkpoint.content.get("untrained") is True,
         )
-
-    def _loss(self, checkpoint: Checkpoint) -> tuple[Any, str]:
-        """The loss of training, as options or the config name it, and what must be said of it."""
-        loss, caveat = loss_of(self.setup.loss, checkpoint.config.get("loss"))
-        if is_factory(str(loss)):
-            loss = self.function("loss")
-        return loss, caveat
 
     def _source(
         self,
@@ -463,7 +466,6 @@ class Auditor:
     ) -> DataSet | None:
         """The training split as a network takes it, normalised as the test data is."""
         from .load.data import DataSet
-        from .load.network import wants_flat
 
         split = self.training
         if split is None:
@@ -474,10 +476,17 @@ class Auditor:
             raise AuditError(
                 f"{split.name} and {batches.name} differ: one holds bytes, the other real numbers"
             )
-        flat = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
-        return dataclasses.replace(
-            split, mean=batches.mean, std=batches.std, size=self.setup.batch_size, flat=flat
-        )
+        normalised = dataclasses.replace(split, mean=batches.mean, std=batches.std)
+        return self._batched(normalised, network)
+
+    def _batched(self, split: DataSet, network: nn.Module) -> DataSet:
+        """A split in batches as a network takes them; flat only where no forward was named."""
+        from .load.network import wants_flat
+
+        flat = False
+        if self.setup.forward is None and not isinstance(split.x, Mapping):
+            flat = wants_flat(network, split.x[0])
+        return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
 
     @cached_property
     def device(self) -> str:
@@ -514,14 +523,10 @@ class Auditor:
     def batches(self, checkpoint: Checkpoint, network: nn.Module, data: Any = None) -> DataSet:
         """The test split, or what the fixture fa_test_data gives, as a network takes it."""
         from .load.data import as_data_set
-        from .load.network import wants_flat
 
         split = self.data if data is None else as_data_set(data, "the fixture fa_test_data")
         split = split.for_checkpoint(checkpoint.config, self.setup.normalize)
-        flat = False
-        if self.setup.forward is None and not isinstance(split.x, Mapping):
-            flat = wants_flat(network, split.x[0])
-        return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
+        return self._batched(split, network)
 
     def _rule(self, checkpoint: Checkpoint, overrides: Overrides) -> dict[str, Any]:
         """The step of the rule and its credit, where one was named or no step was."""
@@ -584,52 +589,29 @@ class Auditor:
         )
 
 
-class FileSubject:
+@dataclasses.dataclass(kw_only=True)
+class FileSubject(Subject):
     """A checkpoint, a trace or a log on disk, as one auditor measures it."""
 
-    def __init__(
-        self,
-        auditor: Auditor,
-        path: Path,
-        control: ControlSpec,
-        *,
-        overrides: Overrides | None = None,
-        seed: int | None = None,
-        is_log: bool = False,
-    ) -> None:
-        self.auditor = auditor
-        self.path = path
-        self.supplied = control
-        self.overrides = overrides
-        self.seed = seed
-        self.is_log = is_log
-        self._record: Record | None = None
+    auditor: Auditor
+    path: Path
+    overrides: Overrides | None = None
+    seed: int | None = None
+    is_log: bool = False
 
-    @property
-    def has_control(self) -> bool:
-        """Whether a control was supplied, fitting or not."""
-        return self.supplied is not None
-
-    def record(self, metrics: Sequence[str]) -> Record:
+    def measured(self, metrics: Sequence[str]) -> Record:
         """Its numbers, with the name of the file, and the seed that this tells where no other."""
-        record = self._record = self._measured(metrics)
+        if self.is_log:
+            record = self.auditor.log_record(self.path)
+        else:
+            record = self.auditor.record(self.path, metrics, self.overrides)
         seed = record.provenance.seed
-        provenance = msgspec.structs.replace(
+        provenance = replace(
             record.provenance,
             checkpoint=self.path.name,
             seed=self.seed if seed is None else seed,
         )
-        return msgspec.structs.replace(record, provenance=provenance)
-
-    def _measured(self, metrics: Sequence[str]) -> Record:
-        if self.is_log:
-            return self.auditor.log_record(self.path)
-        if self._record is None or not self.overrides:
-            return self.auditor.record(self.path, metrics, self.overrides)
-        lacking = self._record.lacking(metrics)  # the auditor keeps nothing that fixtures override
-        if not lacking:
-            return self._record
-        return self._record.joined(self.auditor.record(self.path, lacking, self.overrides))
+        return replace(record, provenance=provenance)
 
     def control(self, record: Record) -> Control | None:
         """The control in the trace itself, else the one that fits its method and seed."""

@@ -209,6 +209,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE_ERROR
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the summary know that the audit alone is printed."""
+    config.option.fa_command = True
+
+
 def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
     """No letter for a test: the audit is printed in the end."""
     is_parallel = config.getoption("dist", "no") != "no"

@@ -279,10 +279,6 @@ class Reader:
             return list(node.args[:2])
         return []
 
-    def is_alignment(self, node: Any) -> bool:
-        """Whether it is a cosine of gradients, perhaps under a name or after ``.item()``."""
-        return not self.alignments.isdisjoint(self.sources(node))
-
     def by_loop(self, node: Any, loop_names: frozenset[str]) -> list[Any]:
         """What the loops over such names put into a list."""
         values = []
@@ -410,9 +406,11 @@ def layer_average(code: Reader, node: Any) -> bool:
         for part in code.sources(total):
             if called(part) == "sum":
                 lists += code.operands(part)[:1]
-    return any(
-        code.is_alignment(cosine) for values in lists for cosine in code.by_loop(values, LAYERS)
-    )
+    for values in lists:
+        for cosine in code.by_loop(values, LAYERS):
+            if not code.alignments.isdisjoint(code.sources(cosine)):
+                return True
+    return False
 
 
 RULES = {

@@ -5,11 +5,14 @@ It is measured, its control is chosen, it is judged, and it is compared with BP 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from .judge.control import Control, ControlKind, Fingerprint
 from .judge.diagnostics import Diagnostic, Role
@@ -67,9 +70,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             if value != getattr(unset, name):
                 fields[name] = value
         has_blocks = bool(later.fingerprint.blocks)
-        return msgspec.structs.replace(
+        return replace(
             self,
-            measurement=msgspec.structs.replace(self.measurement, **fields),
+            measurement=replace(self.measurement, **fields),
             metrics=(*self.metrics, *later.metrics),
             fingerprint=later.fingerprint if has_blocks else self.fingerprint,
         )
@@ -92,16 +95,27 @@ class Question(NamedTuple):
     """Whether the diagnostics were listed: then the fallback does not wait for the control."""
 
 
-class Subject(Protocol):
+@dataclass(kw_only=True)
+class Subject(ABC):
     """Something that can be measured: a network in memory, a checkpoint, a trace, a log."""
 
-    @property
-    def has_control(self) -> bool:
-        """Whether a control was supplied, fitting or not."""
+    supplied: Any = None
+    """The control as it was supplied, fitting or not."""
+    _record: Record | None = None
 
     def record(self, metrics: Sequence[str]) -> Record:
-        """Its numbers, those of these metrics among them."""
+        """Its numbers, those of these metrics among them; only what is missing is measured."""
+        if self._record is None:
+            self._record = self.measured(metrics)
+        elif lacking := self._record.lacking(metrics):
+            self._record = self._record.joined(self.measured(lacking))
+        return self._record
 
+    @abstractmethod
+    def measured(self, metrics: Sequence[str]) -> Record:
+        """The numbers of these metrics."""
+
+    @abstractmethod
     def control(self, record: Record) -> Control | None:
         """The control that fits it; an ``AuditError`` where one was supplied and none fits."""
 
@@ -117,11 +131,11 @@ def metrics_for(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
 def judged(subject: Subject, question: Question) -> Report:
     """Measure a subject, choose its control, and judge it.
 
-    The fallback is measured unless a sound control decides, or where the diagnostics were listed.
+    The fallback is measured unless a control decides, or where the diagnostics were listed.
     """
     all_metrics = metrics_for(question.diagnostics)
     metrics = all_metrics
-    if subject.has_control and not question.literal:
+    if subject.supplied is not None and not question.literal:
         metrics = metrics_for(d for d in question.diagnostics if d.role is not Role.FALLBACK)
     record = subject.record(metrics)
     control = None
@@ -136,10 +150,10 @@ def judged(subject: Subject, question: Question) -> Report:
         "control_problem": problem,
         "thresholds": question.thresholds,
         "protocol": question.protocol,
+        "diagnostics": tuple(diagnostic.name for diagnostic in question.diagnostics),
     }
-    rules["diagnostics"] = tuple(diagnostic.name for diagnostic in question.diagnostics)
     report = record.report(metrics, **rules)
-    if metrics == all_metrics or report.stream_problem or report.has_sound_control:
+    if metrics == all_metrics or report.stream_problem or report.control_decides:
         return report
     return subject.record(all_metrics).report(all_metrics, **rules)
 
@@ -152,14 +166,16 @@ def compared_with_bp(
     Without any, a network that fails for want of depth is its own twin if its config says that BP
     trained it.
     """
-    if not twins and report.config.get("method") == "bp" and _fails_for_depth(report):
-        twins = [subject]
     diagnostics = question.diagnostics
-    if not twins or not any(diagnostic.asks_for_depth for diagnostic in diagnostics):
+    of_depth = {diagnostic.key for diagnostic in diagnostics if diagnostic.asks_for_depth}
+    fails_for_depth = not of_depth.isdisjoint(report.fired)
+    if not twins and fails_for_depth and report.config.get("method") == "bp":
+        twins = [subject]
+    if not twins or not of_depth:
         return report
     fallback_asked = any(diagnostic.role is Role.FALLBACK for diagnostic in diagnostics)
     twin_question = question._replace(
-        diagnostics=twin_diagnostics(fallback=fallback_asked or not subject.has_control)
+        diagnostics=twin_diagnostics(fallback=fallback_asked or subject.supplied is None)
     )
     metrics = metrics_for(twin_question.diagnostics)
     shapes = subject.record(metrics_for(question.diagnostics)).fingerprint.shapes
@@ -173,10 +189,6 @@ def compared_with_bp(
     digests = [twin_report.environment.get("checkpoint_sha256") for twin_report in reports]
     is_itself = report.environment.get("checkpoint_sha256") in digests
     return report.replace(twin=Twin.of(reports, is_itself=is_itself))
-
-
-def _fails_for_depth(report: Report) -> bool:
-    return any(d.asks_for_depth and d.key in report.fired for d in report.asked)
 
 
 def finite_score(measurement: Measurement, what: str) -> Score:
@@ -193,8 +205,8 @@ def questioned_control(control: Control, record: Record, network: Fingerprint | 
         is_shallow = control.kind is ControlKind.SHALLOW
         doubts += tuple(network.doubts(record.fingerprint, shallow=is_shallow))
     measurement = record.measurement
-    control = msgspec.structs.replace(control, inputs=measurement.inputs, doubts=doubts)
+    control = replace(control, inputs=measurement.inputs, doubts=doubts)
     depth = measurement.depth
     if depth is None:
         return control
-    return msgspec.structs.replace(control, probes=depth.probes, balanced=depth.network)
+    return replace(control, probes=depth.probes, balanced=depth.network)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -355,7 +356,7 @@ class Guard:
         if isinstance(thresholds, Mapping):
             thresholds = DiagnosticThresholds().replace(**thresholds)
         self.thresholds = thresholds or DiagnosticThresholds()
-        self.streaks: dict[str, list[int]] = {}
+        self.streaks: defaultdict[str, list[int]] = defaultdict(list)
 
     def record(
         self, epoch: int, model: nn.Module, acc: float | None = None, **others: Any
@@ -371,17 +372,17 @@ class Guard:
             thresholds=self.thresholds,
             diagnostics=tuple(diagnostic.name for diagnostic in self.diagnostics),
         )
+        stopping = {}
         for finding in report.findings:
             if not finding.measured:
                 raise AuditError(
                     f"a guard cannot stop by ({finding.key}) {finding.name}: {finding.headline}"
                 )
-        stopping = {}
-        for finding in report.findings:
-            streak: list[int] = []
+            streak = self.streaks[finding.key]
             if finding.fired:
-                streak = [*self.streaks.get(finding.key, []), epoch]
-            self.streaks[finding.key] = streak
+                streak.append(epoch)
+            else:
+                streak.clear()
             if len(streak) >= self.after:
                 stopping[finding.key] = streak
         if stopping:

@@ -69,10 +69,10 @@ def verify(
     )
     auditor = Auditor(setup)
     files = Files(certified.origin, folders)
-    control = files.controls(certified.audit.rows, frozen)
+    control = files.controls(certified, frozen)
     reproduced = 0
-    for row, report in certified.reports:
-        problems = _problems(row, report, files, auditor, control)
+    for row in certified.rows:
+        problems = _problems(row, files, auditor, control)
         if problems:
             print(one_line(f"✗ {row.checkpoint}: {'; '.join(problems[:3])}"))
         else:
@@ -83,8 +83,8 @@ def verify(
         print(one_line(f"✗ {text}"))
     for name, limit in certified.changed_thresholds():
         print(one_line(f"note: threshold {name} {limit}"))
-    print(f"{reproduced} of {len(certified.reports)} results reproduce")
-    return int(reproduced < len(certified.reports) or bool(contradictions))
+    print(f"{reproduced} of {len(certified.rows)} results reproduce")
+    return int(reproduced < len(certified.rows) or bool(contradictions))
 
 
 class Certificate(NamedTuple):
@@ -92,8 +92,8 @@ class Certificate(NamedTuple):
 
     audit: Audit
     origin: Origin
-    reports: list[tuple[Row, Report]]
-    """The rows that were measured, with what was."""
+    rows: list[Row]
+    """Those that were measured."""
     options: dict[str, str]
     """The first value of every option that is recorded."""
 
@@ -101,11 +101,10 @@ class Certificate(NamedTuple):
     def read(cls, path: Path) -> Certificate:
         """The certificate in a file or folder; an audit that names no files is refused."""
         audit = read_audit(path)
-        reports = [(row, row.report) for row in audit.rows if row.report is not None]
-        if audit.origin is None or not audit.origin.files or not reports:
+        if audit.origin is None or not audit.origin.files or not audit.reports:
             raise AuditError(f"{path}: names no files; write it with --fa-report=certificate")
         options = {name: texts[0] for name, texts in audit.origin.options.items() if texts}
-        return cls(audit, audit.origin, reports, options)
+        return cls(audit, audit.origin, audit.measured, options)
 
     def refuse_untyped_code(self, typed: Mapping[str, str]) -> None:
         """Raise where a recorded option runs code and was not typed too."""
@@ -130,10 +129,10 @@ class Certificate(NamedTuple):
     def data(self, folders: Sequence[Path]) -> str | None:
         """Where the recorded test data lies: at its path, or below a folder by its file's name."""
         spec = self.options.get("data")
-        kind, colon, path = (spec or "").rpartition(":")
-        digests = {report.environment.get("data_sha256") for _, report in self.reports}
         if spec is None:
             return None
+        kind, colon, path = spec.rpartition(":")
+        digests = {report.environment.get("data_sha256") for report in self.audit.reports}
         changed = ""
         for folder in folders:
             for name in (path, Path(path).name, ""):
@@ -170,7 +169,7 @@ class Certificate(NamedTuple):
     def changed_thresholds(self) -> list[tuple[str, Any]]:
         """The recorded thresholds that are not the protocol's."""
         limits: set[tuple[str, Any]] = set()
-        for _, report in self.reports:
+        for report in self.audit.reports:
             limits.update(report.thresholds.by_name().items())
         return sorted(limits.difference(DiagnosticThresholds().by_name().items()), key=str)
 
@@ -204,7 +203,6 @@ class Files:
 
     def __init__(self, origin: Origin, folders: Sequence[Path]) -> None:
         self.digests = origin.files
-        self.options = origin.options
         self.places: dict[str, Path] = {}
         """By recorded path."""
         missing = set(self.digests.values())
@@ -242,16 +240,15 @@ class Files:
                 return path
         return by_name[0] if by_name else ""
 
-    def controls(self, rows: Sequence[Row], typed: Sequence[str] | None) -> Controls | None:
+    def controls(self, certified: Certificate, typed: Sequence[str] | None) -> Controls | None:
         """The controls that were typed, else the recorded ones, as far as their files are here."""
-        values = typed or self.options.get("frozen", ())
+        values = typed or certified.origin.options.get("frozen", ())
         if not values:
             return None
-        audited = {self.path_of(row) for row in rows}
+        audited = set(map(self.path_of, certified.audit.rows))
         twins: set[str] = set()
-        for row in rows:
-            if row.report is not None:
-                twins.update(_twins(row.report))
+        for report in certified.audit.reports:
+            twins.update(_twins(report))
 
         def expand(text: str) -> list[Path]:
             if typed:
@@ -278,10 +275,10 @@ def _digest(path: Path) -> str:
         return ""
 
 
-def _problems(
-    row: Row, recorded: Report, files: Files, auditor: Auditor, control: Controls | None
-) -> list[str]:
+def _problems(row: Row, files: Files, auditor: Auditor, control: Controls | None) -> list[str]:
     """In what a row does not reproduce."""
+    recorded = row.report
+    assert recorded is not None
     try:
         measured = _measured(row, recorded, files, auditor, control)
     except AuditError as error:

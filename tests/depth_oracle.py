@@ -112,11 +112,25 @@ def interval(
 
     Its variance is that of a mean of class means, and of the mean of two draws of the null.
     """
+    gain = beyond(states, null, start, end)
+    kept = [max(float((draw[end] - draw[start]).mean()), 0.0) for draw in null]
+    low, high = around(gain, labels, (kept[0] - kept[1]) / 2)
+    return low - allowance, high
+
+
+def beyond(
+    states: Sequence[Array], null: Sequence[Sequence[Array]], start: int = 0, end: int = -1
+) -> Array:
+    """The gain of each image beyond the null's where that is positive."""
     draws = [draw[end] - draw[start] for draw in null]
-    gain = states[end] - states[start] - (np.mean(draws, 0) if np.mean(draws) > 0 else 0)
+    gain: Array = states[end] - states[start] - (np.mean(draws, 0) if np.mean(draws) > 0 else 0)
+    return gain
+
+
+def around(gain: Array, labels: Array, noise: float = 0.0) -> tuple[float, float]:
+    """The normal interval of a mean of class means, with more noise of this size."""
     plain, classes = gain / weights_of(labels), np.unique(labels)
     parts = [plain[labels == label] for label in classes]
     variance = sum(part.var() / len(part) for part in parts) / len(classes) ** 2
-    kept = [max(float(draw.mean()), 0.0) for draw in draws]
-    half = 1.959964 * np.sqrt(variance + ((kept[0] - kept[1]) / 2) ** 2)
-    return 100 * (gain.mean() - half) - allowance, 100 * (gain.mean() + half)
+    half = 1.959964 * np.sqrt(variance + noise**2)
+    return 100 * (gain.mean() - half), 100 * (gain.mean() + half)

@@ -21,7 +21,7 @@ from pytest_fadiag.auditor import Auditor, Overrides
 from pytest_fadiag.cache import Cache
 from pytest_fadiag.judge.diagnostics import select
 from pytest_fadiag.load.controls import parse_controls
-from pytest_fadiag.load.data import load_data
+from pytest_fadiag.load.data import DataSet, load_data
 from pytest_fadiag.load.setup import Setup
 from pytest_fadiag.measure import run
 
@@ -192,12 +192,41 @@ def test_loss_task_forward_and_step_are_part_of_what_is_kept(
     assert len(passes) == 3
 
 
+def test_what_calls_the_network_gets_images_as_the_data_has_them(repo: Path) -> None:
+    arrays = numpy.load(repo / "data.npz")
+    numpy.savez(repo / "images.npz", x=arrays["x"].reshape(-1, 1, 2, 4), y=arrays["y"])
+    shapes = set()
+
+    def forward(model: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        shapes.add(x.shape[1:])
+        return model(x.flatten(1))
+
+    images = str(repo / "images.npz")
+    given = report(repo, "eg", by=auditor(repo, data=images, train=images, forward=forward))
+    assert shapes == {(1, 2, 4)} and given.depth.training == "images.npz (train)"
+    flattened = report(repo, "eg", by=auditor(repo, data=images, train=images))
+    assert given.depth.probes == flattened.depth.probes
+
+
 def test_data_of_another_shape_is_refused_in_words(repo: Path) -> None:
     numpy.savez(repo / "wide.npz", x=numpy.zeros((300, 3, 4, 4), "f"), y=numpy.arange(300) % 3)
     with pytest.raises(
         AuditError, match="the network takes 8 values, the data has 3×4×4: the netw"
     ):
         report(repo, by=auditor(repo, data="wide.npz"))
+
+
+def test_a_forward_gets_training_images_in_the_shape_of_the_test_images(repo: Path) -> None:
+    data = load_data("data.npz", base=repo)
+    images = DataSet(data.x.view(-1, 1, 2, 4), data.y, "images")
+    shapes = set()
+
+    def forward(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        shapes.add(tuple(x.shape[1:]))
+        return model(x)
+
+    audit(repo / "bp_s1.pt", data=images, train=images, forward=forward)
+    assert shapes == {(1, 2, 4)}
 
 
 def test_what_a_fixture_gives_is_measured_and_never_stored(
@@ -210,6 +239,19 @@ def test_what_a_fixture_gives_is_measured_and_never_stored(
     assert len(passes) == 2
     x, y = load_data("data.npz", base=repo).x, load_data("data.npz", base=repo).y
     assert own.residual_norms == diagnose(network, [(x, y)]).residual_norms
+
+
+def test_data_of_a_fixture_are_the_twins_too(repo: Path) -> None:
+    data = load_data(str(repo / "data.npz"))
+    rules: dict[str, Any] = {"control": 0.4, "twins": [repo / "frozen_bp_s1.pt"]}
+    expected = report(repo, "abcdg", **rules)
+    assert expected.twin is not None
+    no_data = auditor(repo, data=None)
+    given = report(repo, "abcdg", no_data, overrides=Overrides(data=data), **rules)
+    assert given.twin == expected.twin and given.verdict == expected.verdict
+    model = ResidualMLP(8, 12, 2, 3)
+    given = report(repo, "abcdg", overrides=Overrides(network=model), **rules)
+    assert given.twin is None
 
 
 def test_a_broken_or_forged_entry_is_measured_again(repo: Path, passes: list[list[str]]) -> None:

@@ -123,7 +123,7 @@ def read(path: Path) -> None:
         certified = Certificate.read(path)
         certified.data([path.parent])
         [*certified.other_margins(), *certified.contradicted_by({"stream": "x"})]
-        Files(certified.origin, [path.parent]).controls(audit.rows, None)
+        Files(certified.origin, [path.parent]).controls(certified, None)
     elif path.name.startswith("trace"):
         arrays = read_trace(path)
         measure_trace(arrays, ["states", "gradients"])

@@ -210,9 +210,11 @@ def _on_training(report: Report, control: Control) -> Iterator[Doubt]:
     """Whether it reads less than a linear readout does, and which settings differ."""
     accuracy = control.score.value
     images = _images(report, control)
+    if control.score.class_counts:  # readouts weigh classes equally
+        accuracy, _ = balanced_score(control.score)
     if control.balanced is not None:
         accuracy = control.balanced
-        images = None  # of the half that the probes read
+        images = None  # those that the probes read
     readouts = sorted(_readouts(report, control), key=lambda readout: -readout.score)
     for name, score, read in readouts:
         if read and reads_less(accuracy, images or read, score, read):
@@ -234,7 +236,7 @@ def _readouts(report: Report, control: Control) -> Iterator[_Readout]:
     depth = report.depth
     linear = report.floor
     if control.probes:
-        images = (_images(report, control) or 0) // 2
+        images = _images(report, control) or 0
         yield _Readout("linear probe of h_0", control.probes[0], images)
     if depth and depth.probes:
         yield _Readout("linear probe of h_0", depth.probes[0], depth.read)

@@ -338,8 +338,8 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """The same with re-initialised blocks, one tuple a seed; empty where there is no null."""
     interval: Bounds | None = None
     """Of the depth utility, without a null of the gain; ``allowance_pp`` is off its lower bound."""
-    half_utility_pp: float | None = None
-    """The utility, or the gain, by probes that are fitted to half as many images."""
+    half_interval: Bounds = (0.0, 0.0)
+    """Of how much higher it is by probes that are fitted to half as many images."""
     step_intervals: tuple[Bounds, ...] = ()
     """Of what each block adds beyond its null."""
     change: tuple[float, ...] = ()
@@ -395,12 +395,23 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.gain_pp - self.random_pp, 9)
 
     @property
+    def value_pp(self) -> float:
+        """What is judged: the utility, or the gain where there is no null."""
+        return self.gain_pp if self.utility_pp is None else self.utility_pp
+
+    @property
+    def bounds_pp(self) -> Bounds:
+        """Its interval, or itself twice where there is none."""
+        return self.interval or (self.value_pp, self.value_pp)
+
+    @property
     def allowance_pp(self) -> float:
-        """What the utility loses from half as many images to all: few flatter late states."""
-        value = self.gain_pp if self.utility_pp is None else self.utility_pp
-        if self.half_utility_pp is None:
-            return 0.0
-        return max(self.half_utility_pp - value, 0.0)
+        """What the utility loses for certain from half as many images to all.
+
+        Few images flatter late states. Where classes have a dozen images each, most of the
+        difference is noise, which the interval holds already.
+        """
+        return max(self.half_interval[0], 0.0)
 
     @property
     def null_probes(self) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ from .diagnostics import (
     select,
 )
 from .diagnostics.direction_drift import DirectionDrift
-from .diagnostics.frozen_margin import FrozenMargin
+from .diagnostics.frozen_margin import FrozenMargin, is_within_noise
 from .diagnostics.gradient_floor import GradientFloor
 from .diagnostics.residual_growth import ResidualGrowth
 from .errors import AuditError, AuditFailure
@@ -140,12 +140,12 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         msgspec.structs.force_setattr(self, name, value)
 
     def _join_score(self) -> None:
-        """Let the accuracy be that of the score; an accuracy that differs is of other images."""
+        """Let the accuracy be that of the score, to three digits; else it is of other images."""
         score = self.score
         if score is None:
             return
         if self.headline_acc is not None:
-            images = score.images or math.inf
+            images = min(score.images or math.inf, 1_000)
             if abs(self.headline_acc - score.value) * images >= 0.5:
                 score = Score(self.headline_acc)
                 self._put("score", score)
@@ -342,9 +342,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return any(doubt.severity is not Severity.REMARK for doubt in self.doubts)
 
     @property
-    def has_sound_control(self) -> bool:
-        """Whether there is a control that nothing questions: then (d) decides, and not (e)."""
-        return self.control is not None and not self.questions_control
+    def control_decides(self) -> bool:
+        """Whether there is a control that nothing questions, so that (d) decides, and not (e)."""
+        return self.control is not None and not self.questions_control and not is_within_noise(self)
 
     @property
     def margin_share(self) -> float | None:

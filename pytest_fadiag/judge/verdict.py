@@ -69,25 +69,25 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             return cls(errors=tuple(errors), not_run=tuple(not_run))
         fired = [finding for finding in judged if finding.fired]
         passed = [finding for finding in judged if finding.passed]
-        states: dict[str, Open | None] = {f.key: f.open for f in judged if not f.fired}
-        states |= dict.fromkeys(not_run, Open(OpenKind.NOT_RUN))
-        states |= dict.fromkeys(errors, Open(OpenKind.ERROR))
-        lacking = what_lacks(states)
-        word = Word.TRUSTWORTHY
-        if as_given:
-            word = Word.AS_GIVEN
-        if lacking:
-            word = Word.INCOMPLETE
-        names = {diagnostic.key: diagnostic.name for diagnostic in available()}
-        headline = _sentence(word.value, [f"{names[key]} {lacking[key]}" for key in lacking])
-        sentence = headline
-        remedies = _remedies(findings, lacking)
+        lacking: dict[str, Open] = {}
         if fired:
             word = Word.WALK_BACK
-            lacking = {}
             headline = _sentence(word.value, [_doubted(f.claim, f) for f in fired])
             sentence = _sentence("needs walk-back", [_doubted(f.walk_back, f) for f in fired])
             remedies = [finding.remedy for finding in fired]
+        else:
+            reasons = {finding.key: finding.open for finding in judged}
+            reasons |= dict.fromkeys(not_run, Open(OpenKind.NOT_RUN))
+            reasons |= dict.fromkeys(errors, Open(OpenKind.ERROR))
+            lacking = what_lacks(reasons)
+            word = Word.AS_GIVEN if as_given else Word.TRUSTWORTHY
+            if lacking:
+                word = Word.INCOMPLETE
+            names = {diagnostic.key: diagnostic.name for diagnostic in available()}
+            headline = _sentence(word.value, [f"{names[key]} {lacking[key]}" for key in lacking])
+            sentence = headline
+            remedies = _remedies(findings, lacking)
+        # A remedy may be several steps: a step that two of them have is said once.
         steps = dict.fromkeys(step for remedy in remedies for step in remedy.split("; ") if step)
         return cls(
             word=word,
@@ -108,38 +108,38 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def undecided(self) -> dict[str, Open]:
         """Everything that did not come out, by key, unless it was not needed."""
         undecided = {}
-        for key, state in (self.unmeasured | self.lacking).items():
-            if state.kind is not OpenKind.NOT_NEEDED:
-                undecided[key] = state
+        for key, reason in (self.unmeasured | self.lacking).items():
+            if reason.kind is not OpenKind.NOT_NEEDED:
+                undecided[key] = reason
         undecided |= dict.fromkeys(self.not_run, Open(OpenKind.NOT_RUN))
         return undecided | dict.fromkeys(self.errors, Open(OpenKind.ERROR))
 
 
-def what_lacks(states: Mapping[str, Open | None]) -> dict[str, Open]:
+def what_lacks(reasons: Mapping[str, Open | None]) -> dict[str, Open]:
     """What keeps a result of which nothing fired from being trustworthy, by key.
 
-    ``states`` has what keeps each diagnostic that was asked for from deciding, ``None`` where it
+    ``reasons`` has what keeps each diagnostic that was asked for from deciding, ``None`` where it
     decides. Where a required one lacks a reliable control, the fallback may stand in for it.
     """
-    fallbacks = [d.key for d in available() if d.role is Role.FALLBACK and d.key in states]
-    fallback_decides = any(states[key] is None for key in fallbacks)
-    margin_lacks = False
+    fallbacks = [d.key for d in available() if d.role is Role.FALLBACK and d.key in reasons]
+    fallback_decides = any(reasons[key] is None for key in fallbacks)
+    margin_lacks = False  # set before it is read: what needs a control comes before the fallback
     lacking = {}
     for diagnostic in available():
-        is_asked = diagnostic.key in states
-        state = states.get(diagnostic.key, Open(OpenKind.NOT_MEASURED))
-        if state is None:
+        is_asked = diagnostic.key in reasons
+        reason = reasons.get(diagnostic.key, Open(OpenKind.NOT_MEASURED))
+        if reason is None:
             continue
         is_lacking = diagnostic.role is Role.REQUIRED
         if is_lacking and diagnostic.needs_control:
-            margin_lacks = not (fallback_decides and state.kind.replaceable)
+            margin_lacks = not (fallback_decides and reason.replaceable)
             is_lacking = margin_lacks and (is_asked or not fallbacks)
         if diagnostic.role is Role.FALLBACK:
-            is_lacking = margin_lacks and is_asked and state.kind is not OpenKind.NOT_NEEDED
+            is_lacking = margin_lacks and is_asked and reason.kind is not OpenKind.NOT_NEEDED
         if diagnostic.role is Role.WHERE_ASKED:
             is_lacking = is_asked
-        if is_lacking or state.kind.untested:
-            lacking[diagnostic.key] = state
+        if is_lacking or reason.kind.untested:
+            lacking[diagnostic.key] = reason
     return lacking
 
 
@@ -160,24 +160,32 @@ def _remedies(findings: Iterable[Finding], lacking: Mapping[str, Open]) -> list[
     by_key = {finding.key: finding for finding in findings}
     errors = []
     not_run = []
+    unmeasured = []
     others = []
     alternatives = []
     for diagnostic in available():
-        state = lacking.get(diagnostic.key)
+        reason = lacking.get(diagnostic.key)
         finding = by_key.get(diagnostic.key)
-        if state is None:
+        if reason is None:
             continue
-        if finding is None or state.kind is OpenKind.NOT_RUN:
+        if finding is None or reason.kind is OpenKind.NOT_RUN:
             not_run.append(diagnostic.name)
-        elif state.kind is OpenKind.ERROR:
+        elif reason.kind is OpenKind.ERROR:
             mending = f"mend the error of {diagnostic.name}"
             errors.append(finding.error or finding.remedy or mending)
-        elif state.kind.replaceable and diagnostic.needs_control:
+        elif reason.replaceable and diagnostic.needs_control:
             alternatives.append(finding.remedy)
         elif diagnostic.role is Role.FALLBACK:
             alternatives.insert(0, finding.remedy)
-        else:
+        elif finding.remedy:
             others.append(finding.remedy)
+        else:
+            unmeasured.append(diagnostic.name)
     if not_run:
         errors.append(f"run {join_and(not_run)} too")
+    if unmeasured:
+        others.append(f"measure {join_and(unmeasured)}")
+    if alternatives and not any(alternatives):
+        by_control = join_and(d.name for d in available() if d.needs_control)
+        alternatives = [f"run {by_control} too, with a control"]
     return [*errors, *others, " or ".join(filter(None, alternatives))]

@@ -149,9 +149,7 @@ def _state_of(content: Mapping[Any, Any]) -> tuple[dict[str, Tensor], nn.Module 
         if isinstance(value, nn.Module):
             network = value
             items = value.state_dict()
-        if isinstance(items, Mapping):
-            tensors = {str(name): item for name, item in items.items() if isinstance(item, Tensor)}
-            state = tensors or state
+        state = _tensors_in(items) or state
     return state, network
 
 
@@ -164,10 +162,11 @@ def _state_at(
         value = value.get(key) if isinstance(value, Mapping) else None
     if isinstance(value, nn.Module):
         return _state_of({"model": value})
-    if not isinstance(value, Mapping) or not _holds_tensors(value):
+    state = _tensors_in(value)
+    if not state:
         candidates = ", ".join(_state_keys(content)) or "none"
         raise AuditError(f"{path}: no tensors at {state_key!r}; there are some at: {candidates}")
-    return {str(name): item for name, item in value.items() if isinstance(item, Tensor)}, None
+    return state, None
 
 
 def _state_keys(content: Mapping[Any, Any], prefix: str = "", depth: int = 3) -> list[str]:
@@ -175,15 +174,18 @@ def _state_keys(content: Mapping[Any, Any], prefix: str = "", depth: int = 3) ->
     keys = []
     for key, value in content.items():
         if isinstance(value, Mapping) and depth:
-            if _holds_tensors(value):
+            if _tensors_in(value):
                 keys.append(f"{prefix}{key}")
             else:
                 keys += _state_keys(value, f"{prefix}{key}.", depth - 1)
     return keys[:8]
 
 
-def _holds_tensors(value: Mapping[Any, Any]) -> bool:
-    return any(isinstance(item, Tensor) for item in value.values())
+def _tensors_in(value: Any) -> dict[str, Tensor]:
+    """The tensors of a mapping by name; none of anything else."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {str(name): item for name, item in value.items() if isinstance(item, Tensor)}
 
 
 def unprefixed(name: str, prefixes: tuple[str, ...] = PREFIXES) -> str:

@@ -94,16 +94,12 @@ class DataSet:
         return len(self.y)
 
     @property
-    def inputs_by_name(self) -> Mapping[str, Tensor]:
-        """The inputs by the parameters of forward; a single one has no name."""
-        if isinstance(self.x, Tensor):
-            return {"": self.x}
-        return self.x
-
-    @property
     def tensors(self) -> dict[str, Tensor]:
-        """All that it holds, by name."""
-        tensors = {**self.inputs_by_name, "labels": self.y}
+        """All that it holds, by name; a single input has none."""
+        inputs = self.x
+        if isinstance(inputs, Tensor):
+            inputs = {"": inputs}
+        tensors = {**inputs, "labels": self.y}
         if self.groups is not None:
             tensors["groups"] = self.groups
         return tensors

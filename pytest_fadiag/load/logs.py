@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..files import LARGEST_TEXT, check_file, parse_json, read_bytes, text_of
 from ..judge.control import Control
@@ -376,7 +377,7 @@ def _scaled(entry: Entry, size: int, start: float | None, scale: float) -> Entry
     per_error = entry.gradient_per_unit_error
     if per_error is not None:
         per_error *= scale
-    return msgspec.structs.replace(
+    return replace(
         entry,
         residual_norms=residual_norms if size > 1 else (),
         bp_grad_norms=tuple(gradients),

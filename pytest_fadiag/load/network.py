@@ -134,9 +134,10 @@ def assumed_activation(checkpoint: Checkpoint, model: str | nn.Module | None) ->
 
 def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
     """The reference network whose tensors have these shapes; they do not tell the activation."""
+    saved = checkpoint.state_dict
     state = {}
-    for bare_name, name in _bare(checkpoint.state_dict).items():
-        state[bare_name] = checkpoint.state_dict[name]
+    for bare_name, name in _bare(saved).items():
+        state[bare_name] = saved[name]
     embed = state.get("embed.weight")
     head = state.get("out_head.weight")
     if embed is None or head is None or {embed.ndim, head.ndim} != {2} or not embed.numel():
@@ -146,27 +147,20 @@ def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
             f"out_head.weight, got {tensors}; {NAME_IT}"
         )
     d, d_in = embed.shape
-    block_numbers = set()
+    blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
     hidden = 4 * d
-    out_ln = False
-    for name, tensor in state.items():
-        block = re.match(r"blocks\.(\d+)\.", name)
-        if block:
-            block_numbers.add(block[1])
-        if name == "blocks.0.fc1.bias":
-            hidden = tensor.numel()
-        if name.startswith("out_ln."):
-            out_ln = True
+    if "blocks.0.fc1.bias" in state:
+        hidden = state["blocks.0.fc1.bias"].numel()
     activation = str(checkpoint.config.get("activation", ASSUMED_ACTIVATION))
     with torch.device("meta"):  # shapes alone: the file's own tensors take their place
         return ResidualMLP(
             d_in,
             d,
-            len(block_numbers),
+            len(blocks),
             len(head),
             mlp_ratio=hidden / d,
             activation=activation,
-            out_ln=out_ln,
+            out_ln="out_ln.weight" in state,
         )
 
 

@@ -55,6 +55,14 @@ def named_parameters(network: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for parameter, name in names.items()}
 
 
+def differentiable_parameters(network: nn.Module) -> dict[str, Tensor]:
+    """Every parameter once, by its first name, set to get a gradient where it can."""
+    parameters = named_parameters(network)
+    for parameter in parameters.values():
+        parameter.requires_grad_(parameter.is_floating_point())
+    return parameters
+
+
 def precisions(network: nn.Module) -> list[torch.dtype]:
     """The dtypes of its real parameters, the narrowest first; float32 where it has none."""
     parameters = named_parameters(network).values()

@@ -17,17 +17,18 @@ from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
 from ..judge.words import and_more
-from .copies import copy_of, working_copy
+from .copies import copy_of, differentiable_parameters, working_copy
 from .inputs import NetworkError, copied, each, like, rows, tensors_in, tensors_of, unlabelled
-from .pooling import Layout
 from .reference import differ, drawn_like, passed, shifted
 from .task import name_of
-from .types import Batch, ModelInput
+from .types import Batch, ModelInput, Numbers, columns_of
 from .vectors import directed, median, row_norms, unit_rows
 
 if TYPE_CHECKING:
+    from .pooling import Layout
     from .run import NetworkSource
 
+Shape = tuple[int, ...]
 CreditFunction = Callable[..., Sequence[Tensor]]
 Compared = tuple[Tensor, Tensor, Tensor]
 """Where both credit and gradient are defined, and both as unit vectors, 0 elsewhere."""
@@ -79,7 +80,6 @@ class Credit:
         self.network = source.network
         if source.proof.dtype == "float64":
             self.network = copy_of(source.network, torch.float64)
-        self.layout = Layout(self.network, frozenset().union(*source.stream.exclusive_parameters))
         self.sites: dict[int, Site] = {}
         self.samples = 0
 
@@ -103,8 +103,7 @@ class Credit:
         It gets a new copy of the network each time, so what it does to it ends with the batch.
         """
         network = copy_of(self.source.network)
-        for parameter in network.parameters():
-            parameter.requires_grad_(parameter.is_floating_point())
+        differentiable_parameters(network)
         x = batch.x
         if self.source.forward is not None:
             x, _ = unlabelled(x)
@@ -154,7 +153,7 @@ class Credit:
                     "gradient is finite"
                 )
             if layer not in self.sites:
-                self.sites[layer] = Site(layer, self.layout, state)
+                self.sites[layer] = Site(layer, stream.layout, state)
             site = self.sites[layer]
             compared = site.compare(values, gradient, error.norms, state)
             first = None if batch.start else part
@@ -162,7 +161,7 @@ class Credit:
         self.samples += len(y)
 
     def _without_function(
-        self, x: ModelInput, error: Tensor, shapes: Sequence[tuple[int, ...]]
+        self, x: ModelInput, error: Tensor, shapes: Sequence[Shape]
     ) -> dict[int, Tensor]:
         """The credit by layer, from the checkpoint's Bs or the network's own backward."""
         stored = self.credit.checkpoint.get("Bs")
@@ -227,12 +226,10 @@ class Credit:
                 f"{and_more(names)}; save the feedback with the checkpoint"
             )
 
-    def _checked(
-        self, returned: Any, shapes: Sequence[tuple[int, ...]], part: slice
-    ) -> dict[int, Tensor]:
+    def _checked(self, returned: Any, shapes: Sequence[Shape], part: slice) -> dict[int, Tensor]:
         """The function's credit of some samples of a batch by layer, samples first."""
         dims = self.source.stream.batch_dims
-        expected: list[tuple[int, ...] | str] = [
+        expected: list[Shape | str] = [
             (*shape[:dim], BATCH, *shape[dim:]) for shape, dim in zip(shapes, dims, strict=True)
         ]
         credits = [returned]
@@ -251,17 +248,16 @@ class Credit:
             for layer, credit in enumerate(credits, first)
         }
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The record of (f)."""
         credit = records.Credit(source=self.name, problem=self.problem, samples=self.samples)
         if not self.problem:
             sites = [self.sites[layer].numbers() for layer in sorted(self.sites)]
-            columns = {name: tuple(site[name] for site in sites) for name in sites[0]}
-            credit = replace(credit, **columns)
+            credit = replace(credit, **columns_of(sites))
         return {"credit": credit}
 
 
-def _shape_or_kind(credit: Any) -> tuple[int, ...] | str:
+def _shape_or_kind(credit: Any) -> Shape | str:
     """The shape of a tensor of real numbers; what anything else is."""
     if not isinstance(credit, Tensor):
         return type(credit).__name__
@@ -344,7 +340,7 @@ class Site:
                 changes.append(change(unit_rows(drawn_like(batch, seed)[first])))
             self.along_random.append(changes)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> Numbers:
         """Its entry in each field of the record."""
         columns = zip(*self.parts, strict=True)
         cosines, ratios, null_cosines = (torch.cat(parts, -1) for parts in columns)

@@ -13,7 +13,7 @@ from ..judge import records
 from ..judge.errors import AuditError
 from .folds import Folds, Units, chunked, stratified
 from .probes import WIDEST, projection
-from .types import Batch
+from .types import Batch, Numbers
 from .vectors import sketch
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ class Floor:
                 digest,
                 self.source.task.kind,
                 self.source.n_train,
-                self.source.training_name,
+                getattr(self.source.training_data, "digest", ""),
                 self.inputs.reduced,
                 first.shape,
                 first.numpy().tobytes(),
             )
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The record of (g)."""
         if self.problem:
             return {"floor": records.LinearReadout(problem=self.problem)}
@@ -301,7 +301,9 @@ class Readout:
         if self.number < x.shape[1]:
             self.parts.append((x, weights))
         else:
-            add_gram(self.gram, z)
+            for start in range(0, z.shape[1], COLUMNS):
+                end = start + COLUMNS
+                self.gram[start:end, start:].addmm_(z[:, start:end].T, z[:, start:])
 
     def _begin(self, x: Tensor, columns: int) -> None:
         """Empty sums, around a point near the mean of the inputs: then they do not cancel."""
@@ -370,21 +372,9 @@ class Readout:
         return (x[:, self.columns].double() - self.mean) @ self.slope + self.bias
 
 
-def add_gram(gram: Tensor, z: Tensor) -> None:
-    """Add ZᵀZ to what is above the diagonal, and to blocks on it."""
-    for start in range(0, z.shape[1], COLUMNS):
-        end = start + COLUMNS
-        gram[start:end, start:].addmm_(z[:, start:end].T, z[:, start:])
-
-
 def _principal(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared singular values, and the right singular vectors as columns, by the smaller side."""
-    samples, features = z.shape
-    if features <= samples:
-        values, vectors = torch.linalg.eigh(z.T @ z)
-        return values.clamp_min(0), vectors
+    """Squared singular values, and the right singular vectors as columns, of few samples."""
     values, left = torch.linalg.eigh(z @ z.T)
-    largest = float(values.amax())
-    present = values > samples * torch.finfo(z.dtype).eps * largest
+    present = values > len(z) * torch.finfo(z.dtype).eps * values.amax()
     values = values[present]
     return values, z.T @ left[:, present] / values.sqrt()

@@ -171,7 +171,7 @@ class Folds:
             self.fit = Units(self.task, training.targets, _parts(training) % 2)
             self.read = Units(self.task, source.targets, torch.full((len(source.labels),), 2))
             self.numbers = (0,)
-        self.classes = int(self.read.targets.max()) + 1
+        self.classes = 1 + max(int(units.targets.max()) for units in (self.fit, self.read))
         """How many classes or tokens there are."""
         self.left_out: tuple[int, ...] = ()
         if self.task.kind == "classes":
@@ -190,14 +190,11 @@ class Folds:
 
     def _leave_out_rare_classes(self) -> tuple[int, ...]:
         """Leave out classes with fewer than 5 samples in a fold; those that exist are returned."""
-        counts = self.read.counts(self.classes)
-        if self.has_training_split:
-            counts += self.fit.counts(self.classes)
+        counts = [*self.read.counts(self.classes), *self.fit.counts(self.classes)]
         fewest = torch.stack(counts).amin(0)
         kept = fewest >= LEAST_OF_A_CLASS
         self.read.keep(kept)
-        if self.has_training_split:
-            self.fit.keep(kept)
+        self.fit.keep(kept)
         exists = torch.stack(counts).amax(0) > 0
         return tuple((exists & ~kept).nonzero().flatten().tolist())
 
@@ -212,11 +209,6 @@ class Folds:
             images = f"{LEAST_OF_A_CLASS} test images in each half"
             return f"fewer than two classes have {images}"
         return ""
-
-    @property
-    def has_training_split(self) -> bool:
-        """Whether readouts are fitted to a training split, to none of what they read."""
-        return self.fit is not self.read
 
     @property
     def fitted(self) -> int:

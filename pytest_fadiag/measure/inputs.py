@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
@@ -125,10 +125,7 @@ def joined(parts: Sequence[ModelInput]) -> ModelInput:
         raise AuditError(f"evaluation batches differ, {shapes}; resize or pad them to one shape")
     if len(parts) == 1:
         return parts[0]
-    tensors = [torch.cat(column) for column in zip(*map(tensors_of, parts), strict=True)]
-    if isinstance(parts[0], dict):
-        return dict(zip(parts[0], tensors, strict=True))
-    return tensors[0]
+    return tree_map(lambda *tensors: torch.cat(tensors), *parts)  # type: ignore[no-any-return]
 
 
 def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
@@ -213,30 +210,25 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def regrouped(batches: Iterable[Any], groups: int) -> Iterator[tuple[ModelInput, Tensor, bool]]:
-    """The first samples in groups of exactly 128, then the rest as it comes, no group."""
+    """The first samples in groups of exactly 128, then the rest as it comes, no group.
+
+    The first of the rest may be empty.
+    """
     pending: list[tuple[ModelInput, Tensor]] = []
     for batch in checked(batches):
         pending.append(batch)
         while groups and sum(len(y) for _, y in pending) >= BATCH:
-            x = joined([x for x, _ in pending])
-            y = torch.cat([y for _, y in pending])
+            xs, ys = zip(*pending, strict=True)
+            x = joined(xs)
+            y = torch.cat(ys)
             yield rows(x, slice(BATCH)), y[:BATCH], True
             pending = [(rows(x, slice(BATCH, None)), y[BATCH:])]
             groups -= 1
-        if not groups:
-            yield from _no_groups(pending)
-            pending = []
+        while pending and not groups:
+            yield *pending.pop(0), False
     # A rest that fills no group counts for the accuracy alone: (c) depends on the batch size.
-    yield from _no_groups(pending)
-
-
-def _no_groups(
-    batches: list[tuple[ModelInput, Tensor]],
-) -> Iterator[tuple[ModelInput, Tensor, bool]]:
-    """Batches as they came, without the empty ones, none of them a group."""
-    for x, y in batches:
-        if len(y):
-            yield x, y, False
+    for x, y in pending:
+        yield x, y, False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, Score
 from .folds import clustered
 from .task import GROUPS, IGNORED, LOSSES, Task
-from .types import Batch
+from .types import Batch, Numbers
 from .vectors import (
     directed,
     median,
@@ -71,7 +71,7 @@ class States(_Collecting):
         """Take the norms."""
         self.collected.append(_norms(batch.states, self.source))
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """Their medians."""
         layers = self.columns()
         return {
@@ -101,7 +101,7 @@ class Gradients(_Collecting):
         vectors = (*batch.gradients, batch.error.units)
         self.narrow.append([_if_narrow(values.flatten(1)).float() for values in vectors])
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """Their medians, of the tokens that get a gradient.
 
         Padding gets none, nor at h_L all but the class token of a ViT. A sample without any
@@ -242,7 +242,7 @@ class Directions(_Collecting):
             return len(self.task.edges) + 1
         return batch.outputs.shape[-1]
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """Both cosines; the group that is predicted most often is left out of the second."""
         (counts,) = self.columns()
         samples, gradients, predicted = counts.sum(0)
@@ -292,7 +292,7 @@ class OutputErrors(_Collecting):
             sums.add(batch, error.norms @ error.units.flatten(1))
         self.collected.append([error.norms for error in errors])
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """Size, drift and bias."""
         norms, *of_unnamed = self.columns()
         sums, *sums_of_unnamed = self.sums
@@ -329,7 +329,7 @@ class Accuracy(_Collecting):
         self.collected.append([targets, scores, predicted, finite])
         self.classes = batch.outputs.shape[-1]
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The score, and the shares of the most frequent label and prediction."""
         targets, scores, predictions, finite = (values.cpu() for values in self.columns())
         counted = torch.ones(len(targets), dtype=torch.bool)
@@ -359,7 +359,7 @@ class Accuracy(_Collecting):
         parts = clustered(scores[counted], clusters[counted])
         return Score.of_parts(parts.tolist(), order, data)
 
-    def label_shares(self, labels: Tensor) -> dict[str, Any]:
+    def label_shares(self, labels: Tensor) -> Numbers:
         """How many classes there are, and the share of the most frequent; of values nothing."""
         if self.task.kind == "regression":
             return {}

@@ -155,7 +155,7 @@ class Pooling:
     """
 
     def __init__(self, network: nn.Module, stream: Stream, x: ModelInput) -> None:
-        self.layout = Layout(network, frozenset().union(*stream.exclusive_parameters))
+        self.layout = stream.layout
         # What a head reads belongs to the architecture, so a re-initialised copy tells it.
         head = _Head(reinitialised(copy_of(network)), stream, x)
         states = head.trial.states

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ..judge.records import BATCH, BATCHES, Precision, Resolution
 from .copies import copy_of
 from .inputs import like, rows
 from .reference import passed
-from .types import Batch, ModelInput
+from .types import Batch, ModelInput, Numbers
 from .vectors import directed, median, row_cosines, row_norms
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class GradientPrecision:
     def resolution(self, x: ModelInput, y: Tensor, wide: Tensor, dtype: torch.dtype) -> Resolution:
         """How the gradient in one dtype compares with the wide one."""
         name = str(dtype).removeprefix("torch.")
-        if dtype is not torch.float32 and y.device.type == "cpu" and self.has_convolutions():
+        has_convolutions = any(isinstance(part, _ConvNd) for part in self.source.network.modules())
+        if dtype is not torch.float32 and y.device.type == "cpu" and has_convolutions:
             problem = "skipped: convolutions in half precision are slow on a CPU"
             return Resolution(dtype=name, problem=problem)
         try:
@@ -94,10 +95,6 @@ class GradientPrecision:
         lost = int((has_direction & ~resolved).sum())
         return Resolution(dtype=name, cosine=cosine, lost=lost)
 
-    def has_convolutions(self) -> bool:
-        """Whether the network has a convolution."""
-        return any(isinstance(module, _ConvNd) for module in self.source.network.modules())
-
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The comparison; nothing where the network does not run in float64."""
         return {"precision": self.result}

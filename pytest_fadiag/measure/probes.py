@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import torch
@@ -17,10 +17,10 @@ from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.margins import Z95
 from ..judge.words import plural
-from .folds import Folds, chunked
+from .folds import Folds, Units, chunked
 from .redraw import retake_statistics, with_reinitialised_blocks
 from .trained import BlockWeights
-from .types import Batch
+from .types import Batch, Numbers
 from .vectors import median, row_norms
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SEEDS = (0, 1)
 STATISTICS = 2_560
 """Batch statistics of the null are those of so many samples, spread evenly over the data."""
 KEPT_BYTES = 512 * 2**20
-"""Features of more states than fit in here are read again in another pass."""
+"""Features that take more are computed again, in another pass."""
 FEATURES = frozenset({"features"})
 
 
@@ -80,38 +80,17 @@ class Ridge(NamedTuple):
         return cls(weights, means[features:] - means[:features] @ weights)
 
 
-class UnitsToFit(NamedTuple):
-    """What probes are fitted to in one batch, part by part."""
-
-    goals: Tensor
-    weights: Tensor
-    sizes: list[tuple[int, int]]
-    """The parts and how many units each has."""
-
-    @classmethod
-    def of(cls, folds: Folds, units: Tensor) -> UnitsToFit:
-        """These units, in this order."""
-        parts, counts = torch.unique_consecutive(folds.fit.parts[units], return_counts=True)
-        return cls(
-            folds.goals(folds.fit.targets[units]),
-            folds.fit.weights[units].unsqueeze(1),
-            list(zip(parts.tolist(), counts.tolist(), strict=True)),
-        )
-
-
 class Probe:
     """Ridge regressions of the targets on one state, fitted to each fold and read on the other.
 
     Of what is fitted to, sums are kept; with ``halves`` those of the two halves of a fold apart.
     """
 
-    def __init__(self, folds: Folds, *, halves: bool, keeps: bool) -> None:
+    def __init__(self, folds: Folds, *, halves: bool) -> None:
         self.folds = folds
         self.halves = halves
-        self.keeps = keeps
-        """Whether samples are kept until they can be read."""
-        self.kept: list[tuple[Tensor, Tensor]] = []
-        """Indices of units, and their z."""
+        self.unread: list[tuple[Tensor, Tensor]] = []
+        """Indices of units, and their z, until they can be read."""
         self.moments: dict[int, Tensor] = {}
         """Weighted products of [1, z] and [1, z, targets], by part."""
         self.ridges: dict[int, list[Ridge]] = {}
@@ -122,20 +101,22 @@ class Probe:
         self.broken = torch.zeros(len(folds.chosen), dtype=torch.bool)
         """Which units are NaN or inf."""
 
-    def fit(self, z: Tensor, batch: UnitsToFit) -> None:
+    def fit(self, z: Tensor, units: Tensor) -> None:
         """Take samples to fit to."""
+        fit = self.folds.fit
         wide = z.double()
-        rows = torch.cat([torch.ones_like(wide[:, :1]), wide, batch.goals.to(wide)], 1)
-        weighted = batch.weights.to(wide) * rows[:, : wide.shape[1] + 1]
-        start = 0
-        for part, size in batch.sizes:
+        goals = self.folds.goals(fit.targets[units])
+        rows = torch.cat([torch.ones_like(wide[:, :1]), wide, goals.to(wide)], 1)
+        weights = fit.weights[units].unsqueeze(1)
+        weighted = weights.to(wide) * rows[:, : wide.shape[1] + 1]
+        parts = fit.parts[units]
+        for part in torch.unique(parts).tolist():
             key = part if self.halves else part - part % 2
-            chosen = slice(start, start + size)
+            chosen = parts == part
             self.moments[key] = weighted[chosen].T @ rows[chosen] + self.moments.get(key, 0.0)
-            start += size
 
     def solve(self) -> None:
-        """Fit, once all samples have been taken, and read those that were kept."""
+        """Fit, once all samples have been taken, and read what was taken along."""
         for fold in self.folds.numbers:
             moments = [self.moments[part] for part in sorted(self.moments) if part // 2 == fold]
             features = len(moments[0]) - 1
@@ -143,9 +124,9 @@ class Probe:
             if self.halves:
                 self.ridges[fold].append(Ridge.of(moments[0], features))
         self.moments = {}
-        for units, z in chunked(self.kept):
+        for units, z in chunked(self.unread):
             self.read(z, units)
-        self.kept = []
+        self.unread = []
 
     def read(self, z: Tensor, units: Tensor) -> None:
         """Predict the samples of each fold by what is fitted to the other one."""
@@ -167,62 +148,50 @@ class Curve:
         self.folds = folds
         self.states = slice(first, first + 1 if alone else None)
         self.probes: list[Probe] = []
+        self.keeps = True
+        """Whether what is read is kept until it can be."""
 
-    def take(self, batch: Batch, *, fit: bool, read: bool) -> None:
-        """Fit to the units of a batch and keep them to be read, or one of the two."""
-        units = (self.folds.read if read else self.folds.fit).of(batch)
+    def take(self, batch: Batch, samples: Units) -> None:
+        """Fit to the units of a batch, or take them along to be read, or both."""
+        for probe, units, z in self._normalised(batch, samples):
+            if samples is self.folds.fit:
+                probe.fit(z, units)
+            if self.keeps and samples is self.folds.read:
+                probe.unread.append((units, z))
+
+    def _normalised(self, batch: Batch, samples: Units) -> Iterator[tuple[Probe, Tensor, Tensor]]:
+        """By probe the units of a batch and their z; which are broken is noted where it reads."""
         states = batch.features[self.states]
         if not self.probes:
             self._make_probes([state.shape[1] for state in states])
-        units_to_fit = UnitsToFit.of(self.folds, units) if fit else None
+        units = samples.of(batch)
         for probe, state in zip(self.probes, states, strict=True):
-            if units_to_fit is None and not probe.keeps:
-                continue
-            z = self._normalised(probe, state, units, batch, read=read)
-            if units_to_fit is not None:
-                probe.fit(z, units_to_fit)
-            if read and probe.keeps:
-                probe.kept.append((units, z))
+            rows = (units - batch.start * samples.per_sample).to(state.device)
+            z, broken = normalised(state[rows])
+            if samples is self.folds.read:
+                probe.broken[units] = broken.cpu()
+            yield probe, units, z
 
     def _make_probes(self, widths: list[int]) -> None:
-        """Make the probes: those at both ends are the first to keep their samples."""
+        numbers = sum(min(width, WIDEST) for width in widths) * len(self.folds.read)
+        self.keeps = 4 * numbers <= KEPT_BYTES
         last = len(widths) - 1
-        order = sorted(range(len(widths)), key=lambda layer: layer not in (0, last))
-        room = KEPT_BYTES
-        keeps = {}
-        for layer in order:
-            room -= 4 * min(widths[layer], WIDEST) * len(self.folds.read)
-            keeps[layer] = room >= 0
         for layer in range(len(widths)):
-            ends = layer in (0, last)
-            self.probes.append(Probe(self.folds, halves=ends, keeps=keeps[layer]))
-
-    def _normalised(
-        self, probe: Probe, state: Tensor, units: Tensor, batch: Batch, *, read: bool
-    ) -> Tensor:
-        """The z of the units of a batch; which are broken is noted of those that are read."""
-        samples = self.folds.read if read else self.folds.fit
-        rows = (units - batch.start * samples.per_sample).to(state.device)
-        z, broken = normalised(state[rows])
-        if read:
-            probe.broken[units] = broken.cpu()
-        return z
+            self.probes.append(Probe(self.folds, halves=layer in (0, last)))
 
     def finish(self, source: NetworkSource) -> None:
         """Fit to the training split where there is one, then read what was not kept."""
         training = source.training
         if training is not None:
             for batch in training.batches(FEATURES):
-                self.take(batch, fit=True, read=False)
+                self.take(batch, self.folds.fit)
         for probe in self.probes:
             probe.solve()
-        if all(probe.keeps for probe in self.probes):
+        if self.keeps:
             return
         for batch in source.batches(FEATURES):
-            units = self.folds.read.of(batch)
-            for probe, state in zip(self.probes, batch.features[self.states], strict=True):
-                if not probe.keeps:
-                    probe.read(self._normalised(probe, state, units, batch, read=True), units)
+            for probe, units, z in self._normalised(batch, self.folds.read):
+                probe.read(z, units)
 
     def outcomes(self) -> list[Tensor]:
         """What each probe makes of the units that are read."""
@@ -234,7 +203,7 @@ class Curve:
         return [probe.half_outcomes[self.folds.chosen] for probe in ends]
 
 
-class Depth:
+class DepthProbes:
     """Probes at every state of a network and of its null.
 
     What keeps them from being measured is part of the result. A control is a null itself: only its
@@ -255,22 +224,23 @@ class Depth:
                 self.problem = str(error)
         self.needs = frozenset[str]()
         if not self.problem:
-            self.needs = FEATURES if embedding_alone else FEATURES | {"states"}
+            self.needs = FEATURES | {"states"}
 
     def update(self, batch: Batch) -> None:
         """Fit in passing, unless a training split is there to be fitted to."""
         if self.problem:
             return
-        self.curve.take(batch, fit=not self.folds.has_training_split, read=True)
+        self.curve.take(batch, self.folds.read)
         self.folds.take_scores(batch)
         for block, (before, after) in enumerate(pairwise(batch.states)):
             if before.shape == after.shape:
-                vectors = [after - before, before]
-                if not self.source.stream.tokens[block]:
-                    vectors = [vector.flatten(1) for vector in vectors]
-                self.change[block].append(row_norms(vectors[0]) / row_norms(vectors[1]))
+                dim = 1
+                if self.source.stream.tokens[block]:
+                    dim = 2
+                change = row_norms((after - before).flatten(dim))
+                self.change[block].append(change / row_norms(before.flatten(dim)))
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The record of (e)."""
         if self.problem:
             return {"depth": records.Depth(problem=self.problem)}
@@ -310,8 +280,11 @@ class Depth:
         record = msgspec.structs.replace(
             record,
             null=tuple(tuple(map(self.folds.mean, draw)) for draw in null),
-            half_utility_pp=self._utility(self.curve.half_outcomes(), half_null),
             interval=interval,
+            half_interval=self.folds.interval(
+                self._beyond_null(self.curve.half_outcomes(), half_null)
+                - self._beyond_null(outcomes, null)
+            ),
             step_intervals=tuple(self._interval(outcomes, null, n, n + 1) for n in steps),
             change=tuple(map(_median, self.change)),
             as_initialised=weights.as_initialised(),
@@ -335,7 +308,7 @@ class Depth:
         source = self.source.redrawn(network)
         curve = Curve(self.folds, 1)
         for batch in source.batches(FEATURES):
-            curve.take(batch, fit=not self.folds.has_training_split, read=True)
+            curve.take(batch, self.folds.read)
         # States that are not finite would make every network look better than its null.
         broken = max(int(probe.broken.sum()) for probe in curve.probes)
         if broken:
@@ -344,13 +317,19 @@ class Depth:
         curve.finish(source)
         return curve
 
-    def _utility(self, outcomes: Sequence[Tensor], null: Sequence[Sequence[Tensor]]) -> float:
-        """Gain − max(null, 0) in pp; the gain where there is no null."""
-        gain = 100 * self.folds.mean(outcomes[-1] - outcomes[0])
+    def _beyond_null(
+        self,
+        outcomes: Sequence[Tensor],
+        null: Sequence[Sequence[Tensor]],
+        start: int = 0,
+        end: int = -1,
+    ) -> Tensor:
+        """The gain of each unit from one state to another, less the null's where that gains."""
+        gain = outcomes[end] - outcomes[start]
         if not null:
             return gain
-        null_gains = [100 * self.folds.mean(draw[-1] - draw[0]) for draw in null]
-        return gain - max(sum(null_gains) / len(null_gains), 0.0)
+        null_gain = torch.stack([draw[end] - draw[start] for draw in null]).mean(0)
+        return gain - null_gain if self.folds.mean(null_gain) > 0 else gain
 
     def _interval(
         self, outcomes: Sequence[Tensor], null: Sequence[Sequence[Tensor]], start: int, end: int
@@ -359,15 +338,12 @@ class Depth:
 
         It holds the noise of the images and that of the null's two draws.
         """
-        gain = outcomes[end] - outcomes[start]
+        gain = self._beyond_null(outcomes, null, start, end)
         noise = 0.0
         if null:
-            null_gains = [draw[end] - draw[start] for draw in null]
-            first, second = (max(100 * self.folds.mean(null_gain), 0.0) for null_gain in null_gains)
+            null_gains = [100 * self.folds.mean(draw[end] - draw[start]) for draw in null]
+            first, second = (max(null_gain, 0.0) for null_gain in null_gains)
             noise = Z95 * abs(first - second) / 2
-            mean_gain = torch.stack(null_gains).mean(0)
-            if self.folds.mean(mean_gain) > 0:
-                gain = gain - mean_gain
         centre = 100 * self.folds.mean(gain)
         low, high = self.folds.interval(gain)
         return centre - math.hypot(centre - low, noise), centre + math.hypot(high - centre, noise)

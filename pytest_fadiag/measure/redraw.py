@@ -33,13 +33,8 @@ def modules_of_blocks(
         parameters[name] = {names[parameter] for parameter in named_parameters(module).values()}
         if parameters[name] and parameters[name] <= exclusive:
             inside.update(named_modules(module).values())
-    inner_first = sorted(modules, key=_nesting, reverse=True)
+    inner_first = sorted(modules, key=lambda name: (name != "", name.count(".")), reverse=True)
     return [(modules[name], parameters[name]) for name in inner_first if modules[name] in inside]
-
-
-def _nesting(name: str) -> int:
-    """How many modules are around the module of this name."""
-    return name.count(".") + 1 if name else 0
 
 
 def reinitialise_blocks(

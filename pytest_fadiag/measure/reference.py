@@ -103,12 +103,13 @@ def passed(
     return Pass(
         outputs.detach(),
         _samples_first(watch.states, stream),
-        _samples_first([_gradient(tensor) for tensor in watch.credited], stream),
+        _samples_first([gradient_of(tensor) for tensor in watch.credited], stream),
         handed_on=bool(watch.origins),
     )
 
 
-def _gradient(tensor: Tensor) -> Tensor:
+def gradient_of(tensor: Tensor) -> Tensor:
+    """What a backward pass left at a tensor; zeros where it did not reach it."""
     if tensor.grad is None:
         return torch.zeros_like(tensor)
     return tensor.grad

@@ -37,7 +37,7 @@ from .inputs import (
 from .metrics import Accuracy, Directions, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
 from .precision import GradientPrecision
-from .probes import Depth
+from .probes import DepthProbes
 from .reference import passed, prove
 from .step import Step, StepSource
 from .stream.find import find_stream
@@ -72,6 +72,8 @@ class NetworkSource:
     >>> source = NetworkSource(network, [(x, y)])
     >>> measure(source, ["states", "accuracy"]).residual_norms
     """
+
+    evaluation_batches = BATCHES
 
     def __init__(
         self,
@@ -276,18 +278,15 @@ class NetworkSource:
         evaluation batch brings the inputs and labels of all of it along.
         """
         start = 0
-        is_forwarded = bool(needs - {"inputs", "reference"})
-        for x, y, evaluation in regrouped(self.data, BATCHES):
+        for x, y, evaluation in regrouped(self.data, self.evaluation_batches):
             if not evaluation and not needs & EVERY_BATCH:
                 return
-            size = BATCH if evaluation else self.batch_size
-            if is_forwarded:
-                size = self.at_once
             needed = needs if evaluation else needs & EVERY_BATCH
-            for part in _slices(len(y), size):
+            for first in range(0, len(y), self.at_once):
+                part = slice(first, first + self.at_once)
                 self._refuse_another_order(y[part], start)
                 batch = self._batch(rows(x, part), y[part], start, evaluation=evaluation)
-                if evaluation and part.start == 0 and size < len(y):
+                if evaluation and not first:
                     batch.whole = self._batch(x, y, start, evaluation=True)
                 if needed - {"inputs", "reference"}:
                     self._forward(batch, needed)
@@ -320,9 +319,6 @@ class NetworkSource:
         x = batch.x
         y = batch.y
         pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
-        batch_dims: tuple[int, ...] = ()
-        if needs & {"states", "features"}:
-            batch_dims = self.stream.batch_dims
 
         def objective(outputs: Tensor) -> Tensor:
             """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
@@ -334,7 +330,7 @@ class NetworkSource:
             return (outputs * batch.error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.movedim(batch_dims[layer], 0)
+            state = state.movedim(self.stream.batch_dims[layer], 0)
             if "states" in needs:
                 batch.states.append(state)
             if "features" in needs:
@@ -378,10 +374,6 @@ def _widened(y: Tensor) -> Tensor:
     return y.long()
 
 
-def _slices(length: int, size: int) -> list[slice]:
-    return [slice(start, start + size) for start in range(0, length, size)]
-
-
 METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "states": States,
     "gradients": Gradients,
@@ -390,10 +382,10 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "accuracy": Accuracy,
     "precision": GradientPrecision,
     "floor": Floor,
-    "depth": Depth,
+    "depth": DepthProbes,
     "credit": Credit,
     "step": Step,
-    "control-readout": lambda source: Depth(source, embedding_alone=True),
+    "control-readout": lambda source: DepthProbes(source, embedding_alone=True),
 }
 """What can be measured, by name."""
 STREAMLESS = ("accuracy", "output-error", "floor")
@@ -412,7 +404,7 @@ def measure(
     ``reference.problem`` says why. Where the stream is refused, ``stream_problem`` says so, and
     what needs none is measured.
     """
-    tell = progress or _untold
+    tell = progress or (lambda *_: None)
     with quiet(source.network):
         tell("stream", 0, 1)
         task = source.task
@@ -422,17 +414,15 @@ def measure(
         batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)
         if are_probabilities:
             task.refuse_probabilities()
-        computed = {}
+        fields: dict[str, Any] = {}
+        extra_fields = {}
         for number, (name, metric) in enumerate(chosen.items()):
             tell(name, number, len(chosen))
-            computed[name] = metric.compute()
-    fields: dict[str, Any] = {}
-    fields_of_others = {}
-    for name, values in computed.items():
-        if name in METRICS:
-            fields.update(values)
-        else:
-            fields_of_others[name] = values
+            values = metric.compute()
+            if name in METRICS:
+                fields.update(values)
+            else:
+                extra_fields[name] = values
     return Measurement(
         **fields,
         batches=batch_count,
@@ -444,12 +434,8 @@ def measure(
         loss=task.name,
         loss_assumed=task.assumed,
         environment=_environment(source),
-        extra=fields_of_others,
+        extra=extra_fields,
     )
-
-
-def _untold(phase: str, done: int, total: int) -> None:
-    """Progress that is not shown."""
 
 
 def _measurable(source: NetworkSource, metrics: Sequence[str]) -> tuple[Sequence[str], str]:
@@ -480,11 +466,12 @@ def _make(
     unasked = "step"
     if source.step is not None:
         unasked = "" if source.credit is not None else "credit"
-    metrics = {name: makers[name](source) for name in names if name != unasked}
-    resting = [name for name, metric in metrics.items() if metric.needs & REFERENCE]
-    if resting and source.proof.problem:
-        for name in resting:
-            del metrics[name]
+    metrics = {}
+    for name in names:
+        if name != unasked:
+            metric = makers[name](source)
+            if not metric.needs & REFERENCE or not source.proof.problem:
+                metrics[name] = metric
     return metrics
 
 
@@ -504,8 +491,8 @@ def _update_all(
         begins = batch.evaluation and batch.start % BATCH == 0
         for metric in metrics:
             if metric.needs <= REFERENCE_ALONE:
-                if begins:
-                    metric.update(batch.whole or batch)
+                if batch.whole is not None:
+                    metric.update(batch.whole)
             elif batch.evaluation or metric.needs & EVERY_BATCH:
                 metric.update(batch)
         samples += len(batch.y)

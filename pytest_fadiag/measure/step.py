@@ -19,6 +19,7 @@ from ..judge.errors import AuditError
 from ..judge.margins import t95
 from .copies import (
     copy_of,
+    differentiable_parameters,
     named_modules,
     named_parameters,
     precisions,
@@ -28,9 +29,9 @@ from .copies import (
     working_copy,
 )
 from .inputs import call_network, copied, labelled, unlabelled
-from .stream.sites import Stream
+from .reference import gradient_of
 from .task import name_of
-from .types import Batch, ModelInput
+from .types import Batch, ModelInput, Numbers, columns_of
 from .undo import Undo, undone
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ class Step:
         for state in range(start + 2, start + states):
             steps.append(self._moved(batch.x, y, state))
         reordered = [self._moved(batch.x, other_y, start + state) for state in range(states)]
-        true = _mean(steps[:states])
-        contrast = _difference(true, _mean(reordered))
+        true = _combined(_mean, *steps[:states])
+        contrast = _combined(torch.sub, true, _combined(_mean, *reordered))
         return [self._numbers(part, true, contrast) for part in self.parts]
 
     def _numbers(self, part: str, true: Moved, contrast: Moved) -> Compared:
@@ -149,7 +150,7 @@ class Step:
         return Compared(
             _cosine(true.change, true.gradient, names),
             _cosine(contrast.change, contrast.gradient, names),
-            size / weight if size and weight else size,
+            size / weight if weight else size,
             by_labels / size if size else math.nan,
         )
 
@@ -199,12 +200,13 @@ class Step:
                 )
         raise AuditError(f"{self.name} changed no parameter of the network that it is called with")
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The record of the step."""
         training = self.source.training
         if training is not None:
             for batch in training.batches(self.needs):
-                self._measure(batch)
+                if batch.whole is not None:
+                    self._measure(batch.whole)
         if len(self.batches) < 2 and not self.problem:
             self.problem = "a step is measured on two batches of 128 at least"
         record = records.Step(
@@ -216,11 +218,8 @@ class Step:
         )
         if self.problem:
             return {"step": record}
-        columns: dict[str, tuple[Any, ...]] = {"parts": tuple(self.parts)}
-        for part in zip(*self.batches, strict=True):
-            for name, value in _summary(part).items():
-                columns[name] = (*columns.get(name, ()), value)
-        return {"step": replace(record, **columns)}
+        columns = columns_of(list(map(_summary, zip(*self.batches, strict=True))))
+        return {"step": replace(record, parts=tuple(self.parts), **columns)}
 
 
 class Updates:
@@ -280,7 +279,7 @@ def _set_modes(network: nn.Module, like: nn.Module) -> None:
         module.training = modules.get(name, module).training
 
 
-def _summary(batches: Sequence[Compared]) -> dict[str, float]:
+def _summary(batches: Sequence[Compared]) -> Numbers:
     """One part over all batches, the contrast with its t-interval."""
     plain = [batch.plain for batch in batches]
     contrast = [batch.contrast for batch in batches]
@@ -305,20 +304,14 @@ def _least(values: Sequence[float]) -> float:
 @torch.enable_grad()
 def bp_gradient(source: NetworkSource, network: nn.Module, x: ModelInput, y: Tensor) -> Tensors:
     """The gradient of the summed loss by every parameter, through what the network computes."""
-    parameters = named_parameters(network)
-    for parameter in parameters.values():
-        parameter.requires_grad_(parameter.is_floating_point())
+    parameters = differentiable_parameters(network)
     with undone(Undo(network)):
         outputs = source.outputs(call_network(network, copied(x)))
     for parameter in parameters.values():
         parameter.grad = None  # of a forward that stores its update there
     error = source.task.error(outputs, y).whole
     (outputs * error.to(outputs.dtype)).sum().backward()  # type: ignore[no-untyped-call]
-    return {name: _gradient(parameter) for name, parameter in parameters.items()}
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    return {name: gradient_of(parameter) for name, parameter in parameters.items()}
 
 
 def parts_of(source: NetworkSource) -> dict[str, list[str]]:
@@ -328,8 +321,8 @@ def parts_of(source: NetworkSource) -> dict[str, list[str]]:
     depend on; what lies between two blocks is in no part.
     """
     stream = source.stream
-    before = _reached(source, stream, 0) & stream.outside
-    between = _reached(source, stream, len(stream.blocks)) - before
+    before = _reached(source, 0) & stream.outside
+    between = _reached(source, len(stream.blocks)) - before
     parts = {"embedding": sorted(before)}
     for block, names in zip(stream.blocks, stream.exclusive_parameters, strict=True):
         parts.setdefault(block, []).extend(names)
@@ -338,33 +331,28 @@ def parts_of(source: NetworkSource) -> dict[str, list[str]]:
 
 
 @torch.enable_grad()
-def _reached(source: NetworkSource, stream: Stream, layer: int) -> set[str]:
+def _reached(source: NetworkSource, layer: int) -> set[str]:
     """The parameters that a state depends on."""
     network = copy_of(source.network)
-    parameters = named_parameters(network)
-    for parameter in parameters.values():
-        parameter.requires_grad_(parameter.is_floating_point())
+    parameters = differentiable_parameters(network)
     sums: list[Tensor] = []
     with undone(Undo(network)):
-        stream.run(network, copied(source.first[0]), lambda _, state: sums.append(state.sum()))
+        x = copied(source.first[0])
+        source.stream.run(network, x, lambda _, state: sums.append(state.sum()))
     if sums[layer].requires_grad:
         sums[layer].backward()  # type: ignore[no-untyped-call]
     return {name for name, tensor in parameters.items() if tensor.grad is not None}
 
 
-def _mean(steps: Sequence[Moved]) -> Moved:
-    """Change and gradient averaged over random states."""
-    change, gradient = (
-        {name: sum(kind[name] for kind in kinds) / len(steps) for name in kinds[0]}
-        for kinds in zip(*steps, strict=True)
-    )
-    return Moved(change, gradient)
+def _mean(*tensors: Tensor) -> Tensor:
+    return sum(tensors[1:], tensors[0]) / len(tensors)
 
 
-def _difference(a: Moved, b: Moved) -> Moved:
+def _combined(combine: Callable[..., Tensor], *steps: Moved) -> Moved:
+    """Change and gradient of several steps as one, tensor by tensor."""
     change, gradient = (
-        {name: first[name] - second[name] for name in first}
-        for first, second in zip(a, b, strict=True)
+        {name: combine(*(tensors[name] for tensors in kind)) for name in kind[0]}
+        for kind in zip(*steps, strict=True)
     )
     return Moved(change, gradient)
 

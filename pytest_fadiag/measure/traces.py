@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from ..judge.records import BATCH, BATCHES, Measurement, Reference, Score, Strea
 from ..judge.words import sig
 from .credit import Credit, Site
 from .pooling import Layout
-from .run import EVERY_BATCH, NetworkSource, measure
+from .run import NetworkSource, measure
 from .stream.sites import Stream
 from .task import OutputError, Task
 from .types import Batch, Progress
@@ -51,16 +50,10 @@ class TraceSource(NetworkSource):
                 if f"{kind}_{layer}" in self.arrays:
                     layers[layer] = self.arrays[f"{kind}_{layer}"]
         states = list(self.layers["h"].values())
+        super().__init__(nn.Module(), (), batch_size=BATCH)
         self.rows = len(states[0])
         self.dtype = states[-1].dtype
-        self.network = nn.Module()
-        self.forward = None
-        self.step = None
-        self.data_digest = None
-        self.n_train = None
-        self.training_data = None
-        self.training_name = ""
-        self.data = SimpleNamespace(groups=self.arrays.get("groups"))
+        self.evaluation_batches = min(BATCHES, self.rows // BATCH)
         self.stream = _stream_of(states)
         self.proof = Reference(dtype="as given")  # nothing is proven, and nothing refuted
         self.labels = self.arrays["y"]
@@ -69,6 +62,12 @@ class TraceSource(NetworkSource):
         outputs = self.arrays["outputs"]
         self.task = Task(loss=trace.get("loss") or None).inferred(self.labels, outputs)
         self.task.check(self.task.read(outputs), self.labels)
+        x = self.arrays.get("x", self.labels[:, None][:, :0])
+        if x.dtype == torch.uint8 and self.task.kind != "tokens":  # pixels
+            x = x.float()
+        self.data = [(x, self.labels)]
+        if "groups" in self.arrays:
+            self.clusters = self.arrays["groups"]
 
     @cached_property
     def error(self) -> tuple[OutputError, float, float]:
@@ -105,35 +104,18 @@ class TraceSource(NetworkSource):
         pool.words = ""  # type: ignore[assignment]
         return pool
 
-    def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
-        """Ten batches of 128 at most, and the rest where something is needed of it."""
-        evaluated = BATCH * min(BATCHES, self.rows // BATCH)
-        end = evaluated
-        if needs & EVERY_BATCH:
-            end = len(self.labels)
-        outputs = self.arrays["outputs"]
-        x = self.arrays.get("x", self.labels[:, None][:, :0])
-        if x.dtype == torch.uint8 and self.task.kind != "tokens":  # pixels
-            x = x.float()
-        for start in range(0, end, BATCH):
-            part = slice(start, start + BATCH)
-            evaluation = start < evaluated
-            read = self.task.read(outputs[part])
-            batch = Batch(x[part], self.labels[part], start, evaluation, read)
-            if evaluation:
-                self._add_states(batch, part)
-            if "features" in needs:
-                batch.features = []
-                for state in self.layers["h"].values():
-                    batch.features.append(self.pooling(state[part]))
-            yield batch
-
-    def _add_states(self, batch: Batch, part: slice) -> None:
-        """Give a batch its output error, states and gradients per unit of output error."""
+    def _forward(self, batch: Batch, needs: frozenset[str]) -> None:
+        """Add what the trace holds of a batch, gradients per unit of output error."""
+        part = slice(batch.start, batch.start + len(batch.y))
+        batch.outputs = self.task.read(self.arrays["outputs"][part])
+        states = [state[part] for state in self.layers["h"].values()]
+        if "features" in needs:
+            batch.features = list(map(self.pooling, states))
+        if not batch.evaluation:
+            return
         error, size, _ = self.error
         batch.error = OutputError(error.units[part], error.norms[part])
-        batch.states = [state[part] for state in self.layers["h"].values()]
-        batch.gradients = []
+        batch.states = states
         for gradient in self.layers["g"].values():
             norms = column(batch.error.norms, gradient)
             batch.gradients.append(torch.where(norms > 0, gradient[part] / (size * norms), 0.0))
@@ -180,7 +162,8 @@ def _stream_of(states: Sequence[Tensor]) -> Stream:
         sizes.append(state[0, 0].numel() if is_tokens else state[0].numel())
     blocks = tuple(f"block {layer}" for layer in range(1, len(states)))
     info = StreamInfo(blocks=blocks, sizes=tuple(sizes))
-    return Stream((), info, (), frozenset(), tuple(tokens))
+    layout = Layout(nn.Module(), frozenset())
+    return Stream((), info, (), frozenset(), tuple(tokens), layout)
 
 
 def _check_secants(
@@ -231,7 +214,7 @@ class TraceCredit(Credit):
         self.problem = ""
         if not self.layers:
             self.problem = "the trace holds no credit: a_1 … a_L"
-        layout = Layout(source.network, frozenset())
+        layout = source.stream.layout
         self.sites = {layer: Site(layer, layout, credit) for layer, credit in self.layers.items()}
 
     def update(self, batch: Batch) -> None:

@@ -12,7 +12,11 @@ from .copies import copy_of, is_source, named_modules, named_parameters, quiet
 from .redraw import reset_modules
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
     from .stream.sites import Stream
 
@@ -49,7 +53,7 @@ LIMIT = 5.0
 """Standard deviations of a null: no initialisation of 135 architectures exceeds 3.3."""
 SMALLEST_SD = 1e-5
 """Relative to the null's mean: less is rounding."""
-Values = dict[str, "NDArray[Any]"]
+Values = dict[str, "Array"]
 
 
 class BlockWeights:
@@ -98,15 +102,19 @@ class BlockWeights:
     def trained(self) -> tuple[int, ...]:
         """Blocks, counted from 0, that were trained for certain, until half of all are found.
 
-        What an initialisation leaves constant, as the scales of a norm, is constant no more; or a
-        matrix shows order that no independent drawing has. «Not told» never means untrained, and
-        trained never means useful.
+        What an initialisation leaves constant, as the scales of a norm, is constant no more; biases
+        lie beyond the range in which they are drawn; or a matrix shows order that no independent
+        drawing has. «Not told» never means untrained, and trained never means useful.
         """
         blocks: list[int] = []
         for block, names in enumerate(self.stream.parameters):
             if 2 * len(blocks) >= len(self.stream.parameters):
                 break
-            if self._constants_vary(names) or self._shows_order(names):
+            if (
+                self._constants_vary(names)
+                or self._biases_leave_their_range(names)
+                or self._shows_order(names)
+            ):
                 blocks.append(block)
         return tuple(blocks)
 
@@ -116,6 +124,27 @@ class BlockWeights:
             value = self.values[name]
             was_constant = numpy.ptp(self.fresh[name]) == 0
             if was_constant and numpy.ptp(value) > ROUNDING * abs(value).max():
+                return True
+        return False
+
+    def _biases_leave_their_range(self, names: frozenset[str]) -> bool:
+        """Whether biases lie beyond the bounds that their layer draws them within.
+
+        A layer draws its biases within the bounds of its weights, of which there are enough to tell
+        them. The weights themselves are no sign: who draws them otherwise leaves biases, or sets
+        them to a constant.
+        """
+        for name in self._weights_of_layers(names):
+            layer = name.rpartition(".")[0]
+            weights = self.fresh.get(name)
+            biases = self.fresh.get(f"{layer}.bias".lstrip("."))
+            if weights is None or biases is None or not numpy.ptp(biases) or not _bounded(weights):
+                continue
+            values = self.values[f"{layer}.bias".lstrip(".")]
+            bound = abs(weights).max() * (1 + GAPS / len(weights) + ROUNDING)
+            is_drawn_within = abs(biases).max() <= bound
+            is_constant = 2 * len(numpy.unique(values)) <= len(values)
+            if is_drawn_within and not is_constant and abs(values).max() > bound:
                 return True
         return False
 
@@ -142,7 +171,7 @@ class BlockWeights:
         return matrices
 
 
-def _tells_training(samples: list[NDArray[Any]]) -> bool:
+def _tells_training(samples: list[Array]) -> bool:
     """Whether training would show in a block with these initialisations of its parameters."""
     varying = [sample for sample in samples if numpy.ptp(sample)]
     if not varying:
@@ -153,12 +182,12 @@ def _tells_training(samples: list[NDArray[Any]]) -> bool:
     )
 
 
-def _bounded(fresh: NDArray[Any]) -> bool:
+def _bounded(fresh: Array) -> bool:
     """Whether a sample comes from a distribution with bounds, as a uniform one does."""
     return bool(numpy.ptp(fresh) <= UNIFORM * fresh.std(dtype=numpy.float64))
 
 
-def _alike(values: NDArray[Any], fresh: NDArray[Any]) -> bool:
+def _alike(values: Array, fresh: Array) -> bool:
     """Whether values could be drawn as fresh ones were: by range, and by Kolmogorov–Smirnov."""
     low = float(fresh.min())
     high = float(fresh.max())
@@ -177,16 +206,16 @@ def _alike(values: NDArray[Any], fresh: NDArray[Any]) -> bool:
     return bool(distance <= KOLMOGOROV * (1 / len(sample) + 1 / len(fresh_sample)) ** 0.5)
 
 
-def _sorted_sample(values: NDArray[Any]) -> NDArray[Any]:
+def _sorted_sample(values: Array) -> Array:
     return numpy.sort(values[:: max(1, len(values) // SAMPLE)])
 
 
-def _shares_up_to(points: NDArray[Any], sample: NDArray[Any]) -> NDArray[Any]:
+def _shares_up_to(points: Array, sample: Array) -> Array:
     """The share of a sorted sample that is at most each of some points."""
     return numpy.searchsorted(sample, points, side="right") / len(sample)
 
 
-def _values(network: nn.Module) -> dict[str, NDArray[Any]]:
+def _values(network: nn.Module) -> Values:
     """The entries of every parameter, for numpy: it sorts ten times as fast."""
     return {
         name: parameter.detach().flatten().cpu().numpy().copy()
@@ -194,7 +223,7 @@ def _values(network: nn.Module) -> dict[str, NDArray[Any]]:
     }
 
 
-def shows_order(weights: NDArray[Any]) -> bool:
+def shows_order(weights: Array) -> bool:
     """Whether a matrix has order that no independent drawing of its entries, or of its rows, has.
 
     Its statistic is T = ‖WWᵀ‖²_F, which stands out from each of six nulls: random signs, all
@@ -212,7 +241,7 @@ def shows_order(weights: NDArray[Any]) -> bool:
     return False
 
 
-def _prepared(weights: NDArray[Any]) -> NDArray[Any]:
+def _prepared(weights: Array) -> Array:
     """The matrix with the shorter side as rows, without rows and columns that repeat others."""
     matrix = weights.astype(numpy.float64)
     scale = numpy.sqrt(numpy.square(matrix).mean())
@@ -224,16 +253,16 @@ def _prepared(weights: NDArray[Any]) -> NDArray[Any]:
     return _without_repeats(distinct_rows.T).T
 
 
-def _without_repeats(matrix: NDArray[Any]) -> NDArray[Any]:
+def _without_repeats(matrix: Array) -> Array:
     """Rows of zeros, and rows that repeat another one up to signs, are left out."""
     probe = numpy.random.default_rng(0).random(matrix.shape[1])
     marks = (abs(matrix) * probe).sum(1)
     _, first = numpy.unique(marks, return_index=True)
-    distinct: NDArray[Any] = matrix[numpy.sort(first[marks[first] > 0])]
+    distinct: Array = matrix[numpy.sort(first[marks[first] > 0])]
     return distinct
 
 
-def _sampled(matrix: NDArray[Any], rows: int, columns: int) -> NDArray[Any]:
+def _sampled(matrix: Array, rows: int, columns: int) -> Array:
     """At most so many rows and columns, by a fixed draw, in single precision."""
     random = numpy.random.default_rng(0)
     for axis, limit in enumerate((rows, columns)):
@@ -243,11 +272,11 @@ def _sampled(matrix: NDArray[Any], rows: int, columns: int) -> NDArray[Any]:
     return numpy.ascontiguousarray(matrix, dtype=numpy.float32)
 
 
-def _stands_out(matrix: NDArray[Any]) -> bool:
+def _stands_out(matrix: Array) -> bool:
     """Whether T exceeds each null's mean by five standard deviations."""
     statistic = _statistic(matrix)
     random = numpy.random.default_rng(0)
-    for null in (_signs, _entries, _within_rows, _within_columns, _turned_rows, _turned_columns):
+    for null in NULLS:
         draws = numpy.array([_statistic(null(matrix, random)) for _ in range(DRAWS)])
         mean = draws.mean()
         if statistic - mean <= LIMIT * max(draws.std(ddof=1), SMALLEST_SD * mean):
@@ -255,33 +284,26 @@ def _stands_out(matrix: NDArray[Any]) -> bool:
     return True
 
 
-def _statistic(matrix: NDArray[Any]) -> float:
+def _statistic(matrix: Array) -> float:
     products = torch.from_numpy(matrix)
     return float((products @ products.T).double().square().sum())
 
 
-def _signs(matrix: NDArray[Any], random: numpy.random.Generator) -> NDArray[Any]:
-    signs = 2 * random.integers(0, 2, matrix.shape, dtype=numpy.int8) - 1
-    return matrix * signs
-
-
-def _entries(matrix: NDArray[Any], random: numpy.random.Generator) -> NDArray[Any]:
-    return random.permutation(matrix.ravel()).reshape(matrix.shape)
-
-
-def _within_rows(matrix: NDArray[Any], random: numpy.random.Generator) -> NDArray[Any]:
-    return random.permuted(matrix, axis=1)
-
-
-def _within_columns(matrix: NDArray[Any], random: numpy.random.Generator) -> NDArray[Any]:
-    return random.permuted(matrix, axis=0)
-
-
-def _turned_rows(matrix: NDArray[Any], random: numpy.random.Generator) -> NDArray[Any]:
+def _turned(matrix: Array, random: numpy.random.Generator) -> Array:
+    """Each row turned around by any number of places."""
     rows, columns = matrix.shape
     places = numpy.arange(columns) + random.integers(0, columns, (rows, 1))
     return numpy.take_along_axis(matrix, places % columns, 1)
 
 
-def _turned_columns(matrix: NDArray[Any], random: numpy.random.Generator) -> NDArray[Any]:
-    return numpy.ascontiguousarray(_turned_rows(matrix.T, random).T)
+NULLS: tuple[Callable[[Array, numpy.random.Generator], Array], ...] = (
+    lambda matrix, random: matrix * (2 * random.integers(0, 2, matrix.shape, dtype=numpy.int8) - 1),
+    lambda matrix, random: random.permutation(matrix.ravel()).reshape(matrix.shape),
+    lambda matrix, random: random.permuted(matrix, axis=1),
+    lambda matrix, random: random.permuted(matrix, axis=0),
+    _turned,
+    lambda matrix, random: numpy.ascontiguousarray(_turned(matrix.T, random).T),
+)
+"""Random signs, entries permuted among all, within rows and within columns, rows and columns
+turned.
+"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,8 +12,15 @@ from torch import Tensor
 from .task import OutputError
 
 ModelInput = Tensor | dict[str, Tensor]
+Numbers = dict[str, Any]
+"""Fields of a measurement, by name."""
 Progress = Callable[[str, int, int], None]
 """Takes the phase, and how many of how many of its parts are done."""
+
+
+def columns_of(rows: Sequence[Numbers]) -> Numbers:
+    """By name, what all rows say."""
+    return {name: tuple(row[name] for row in rows) for name in rows[0]}
 
 
 @dataclass(eq=False)
@@ -37,7 +44,7 @@ class Batch:
     features: list[Tensor] = field(default_factory=list)
     """h_0 … h_L pooled as the head reads them, ``[N, features]``: what linear probes see."""
     whole: Batch | None = None
-    """The inputs and labels of an evaluation batch that these samples begin and are a part of."""
+    """The inputs and labels of the evaluation batch that these samples begin."""
 
 
 class Metric(Protocol):
@@ -56,5 +63,5 @@ class Metric(Protocol):
     def update(self, batch: Batch) -> None:
         """Take in a batch."""
 
-    def compute(self) -> dict[str, Any]:
-        """Fields of the measurement, by name."""
+    def compute(self) -> Numbers:
+        """What was measured."""

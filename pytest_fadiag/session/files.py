@@ -108,7 +108,7 @@ def _digests(run: Run) -> dict[str, str]:
     """The SHA-256 of every file that a run reads, by its path from the root folder."""
     paths = [Path(job.path) for job in run.plan.jobs if not job.skip]
     paths += run.controls.paths
-    paths += [twin.path for twin in run.twins]
+    paths += [Path(twin.path) for twin in run.twins]
     digests = {}
     for path in paths:
         if path.is_file():

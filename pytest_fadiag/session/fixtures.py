@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ..auditor import Overrides
-from ..judge.diagnostics import Diagnostic, Finding, get, select
+from ..judge.diagnostics import Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
-from ..show.audit import Keys, Margin, Outcome, decide, judge
+from ..show.audit import Keys, Margin, Outcome, decide, outcome_of
 from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
 from .items import AuditItem, gives_credit, overridden
@@ -94,19 +95,17 @@ class ReportUnderTest(DiagnosticReport, frozen=True, kw_only=True):
         super().check(expected)
 
 
+@dataclass(repr=False, eq=False)
 class DiagnosticUnderTest:
     """What ``fa_diagnostic`` gives: one finding (``status``, ``value``, ``threshold``,
     ``headline``) of a ``report``.
     """
 
-    def __init__(
-        self, run: Run, node: pytest.Item, report: Report, finding: Finding, outcome: Outcome
-    ) -> None:
-        self.report = report
-        self.finding = finding
-        self.outcome = outcome
-        self._run = run
-        self._node = node
+    _run: Run
+    _node: pytest.Item
+    report: Report
+    finding: Finding
+    outcome: Outcome
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.finding, name)
@@ -130,7 +129,7 @@ class DiagnosticUnderTest:
         is_repeat = False
         if self.outcome is Outcome.FAILED and case.job is not None:
             nodeid = self._node.nodeid
-            is_repeat = self._run.first_tests.setdefault(case.job.id, nodeid) != nodeid
+            is_repeat = self._run.first_failures.setdefault(case.job.id, nodeid) != nodeid
         text = text_of(self.report, case.keys, is_repeat=is_repeat)
         settle(self._node, self.outcome, text, headline, recorded)
 
@@ -158,9 +157,7 @@ def _with_diagnostics(job: Job, node: Any) -> Job:
     """The job with the diagnostics of a test: those of its marker, else those that were planned."""
     keys = marked(node).get("diagnostics")
     if keys is not None:
-        return msgspec.structs.replace(
-            job, diagnostics=names_of(select(keys)), required=required(keys)
-        )
+        return replace(job, diagnostics=names_of(select(keys)), required=required(keys))
     if not isinstance(node, AuditItem) and gives_credit(node):
         return job.given_credit()
     return job
@@ -256,9 +253,8 @@ def report(
         diagnostics = select([*job.diagnostics, single.name])
     case = case_of(node)
     case.job = job
-    case.keys = tuple(diagnostic.key for diagnostic in diagnostics)
-    if single is not None:
-        case.keys = (single.key,)  # what fails from here on is an error of this one
+    concerned = diagnostics if single is None else (single,)
+    case.keys = tuple(diagnostic.key for diagnostic in concerned)  # should it not be measured
 
     overrides = Overrides(
         **{
@@ -282,13 +278,13 @@ def report(
     )
     run.reports[key] = judged_report
     if isinstance(node, AuditItem) and (overrides or replaces_control):
-        run.reports[job.id] = judged_report
+        run.overridden_reports[job.id] = judged_report
 
     case.report = judged_report
     case.expected = keywords.get("expect", run.expected(job, judged_report))
     case.cached = Path(job.path) in run.auditor.from_cache
     if single is None:
-        case.keys = ()
+        case.keys = ()  # the test is about the whole report
     return ReportUnderTest.of(judged_report, expected=case.expected)
 
 
@@ -307,15 +303,10 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
         threshold=finding.threshold,
     )
     required_keys = () if case.job is None else case.job.required
-    outcome = judge(finding, case.keys, case.expected, required_keys)
+    outcome = outcome_of(finding, case.keys, case.expected, required_keys)
     if outcome is Outcome.ERROR:
         raise AuditError(f"{finding.name} cannot be judged: {finding.error or finding.headline}")
     return DiagnosticUnderTest(run, node, report, finding, outcome)
-
-
-def _diagnostic_of(finding: Finding) -> Diagnostic:
-    (diagnostic,) = select([finding.name])
-    return diagnostic
 
 
 def _record_properties(node: pytest.Item, **values: object) -> None:
@@ -334,7 +325,7 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
     node = request.node
     group = node.parent.name
     jobs = run.plan.seeds_of(group)
-    recorded = None if run.record is None else run.record.margins.get(group, "PASS")
+    recorded = None if run.expectations is None else run.expectations.margins.get(group, "PASS")
     case = case_of(node)
     case.margin = Margin(group, jobs[0].method, jobs[0].kind == "log", expected=recorded)
     result = over_seeds(jobs[0].method, _reports_of_seeds(run, node, jobs))
@@ -345,9 +336,7 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
     verdict = margin.verdict.value
     if run.settings.update_expect:
         recorded = verdict
-    case.margin = msgspec.structs.replace(
-        case.margin, method=result.method, margin=margin, expected=recorded
-    )
+    case.margin = replace(case.margin, method=result.method, margin=margin, expected=recorded)
     _record_properties(
         node,
         method=result.method,
@@ -371,7 +360,8 @@ def _reports_of_seeds(run: Run, node: pytest.Item, jobs: list[Job]) -> dict[str,
     for name in (*MEASURED_WITH.values(), "fa_frozen_baseline"):
         if overridden(node, name) is None:
             continue
-        reports = {job.id: run.reports[job.id] for job in jobs if job.id in run.reports}
+        known = run.overridden_reports
+        reports = {job.id: known[job.id] for job in jobs if job.id in known}
         if len(reports) < len(jobs):
             raise AuditError(
                 f"a conftest overrides {name}, so only the tests of single checkpoints "

@@ -79,7 +79,7 @@ class AuditHooks:
         report = yield
         names = getattr(item, "fixturenames", ())
         if item.get_closest_marker(MARKER) or not set(FIXTURES).isdisjoint(names):
-            annotate(item, call, report, self.run.first_tests)
+            annotate(item, call, report, self.run.first_errors)
         return report
 
     def parametrize(self, metafunc: pytest.Metafunc) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
+from msgspec.structs import replace
 
 from ..judge.diagnostics import get
 from ..judge.errors import AuditError, AuditFailure
@@ -45,7 +46,7 @@ class Case:
         row = row_of(self.job, self.keys, outcome, reason)
         if self.report is None:
             return row
-        return msgspec.structs.replace(
+        return replace(
             row,
             method=self.report.method_name,
             seed=self.report.seed,
@@ -120,14 +121,14 @@ def annotate(
     item: pytest.Item,
     call: pytest.CallInfo[None],
     report: pytest.TestReport,
-    first_tests: dict[str, str],
+    first_errors: dict[str, str],
 ) -> None:
     """Give the report of a test its text and its row."""
     case = case_of(item)
     name = item.nodeid if case.job is None else case.job.id
     error = call.excinfo.value if call.excinfo else None
     if report.failed and isinstance(error, (AuditError, AuditFailure)):
-        report.longrepr = _longrepr(item, error, name, first_tests)
+        report.longrepr = _longrepr(item, error, name, first_errors)
     if report.skipped and isinstance(report.longrepr, tuple):
         report.longrepr = (name, None, report.longrepr[2])  # type: ignore[assignment]
     if report.passed and report.when != "call":
@@ -137,7 +138,7 @@ def annotate(
     if report.failed:
         reason = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
     if case.margin is not None:
-        margin = msgspec.structs.replace(case.margin, outcome=outcome, reason=reason)
+        margin = replace(case.margin, outcome=outcome, reason=reason)
         setattr(report, SENT_MARGIN, msgspec.to_builtins(margin))
         return
     row = case.row(outcome, reason)
@@ -153,7 +154,7 @@ def _outcome(report: pytest.TestReport) -> Outcome:
 
 
 def _longrepr(
-    item: pytest.Item, error: AuditError | AuditFailure, name: str, first_tests: dict[str, str]
+    item: pytest.Item, error: AuditError | AuditFailure, name: str, first_errors: dict[str, str]
 ) -> Any:
     """The text of an audit's failure in the place of a traceback.
 
@@ -163,7 +164,7 @@ def _longrepr(
     if isinstance(error, AuditFailure):
         headline = error.headline
     else:
-        first_test = first_tests.setdefault(text, item.nodeid)
+        first_test = first_errors.setdefault(text, item.nodeid)
         if first_test != item.nodeid:
             text = f"same error as {first_test}"
         headline, _, _ = text.partition("\n")

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ..judge.diagnostics import Diagnostic, Role, available, default_diagnostics, get, select
 from ..judge.errors import AuditError
@@ -53,7 +54,7 @@ class Job(msgspec.Struct, frozen=True):
     def given_credit(self) -> Job:
         """The job where a fixture gives a credit."""
         diagnostics = select([*self.diagnostics, *self.with_credit])
-        return msgspec.structs.replace(self, diagnostics=names_of(diagnostics), with_credit=())
+        return replace(self, diagnostics=names_of(diagnostics), with_credit=())
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -264,7 +265,7 @@ def with_groups(jobs: Iterable[Job]) -> list[Job]:
     jobs = list(jobs)
     groups = _groups(jobs, {}, by_folder=False)
     groups = _groups(jobs, groups, by_folder=True)
-    return [msgspec.structs.replace(job, group=groups.get(job.path)) for job in jobs]
+    return [replace(job, group=groups.get(job.path)) for job in jobs]
 
 
 def _groups(jobs: Iterable[Job], groups: Mapping[str, str], *, by_folder: bool) -> dict[str, str]:
@@ -427,7 +428,7 @@ def _only(job: Job, names: Collection[str]) -> Job:
     for diagnostic in diagnostics:
         if diagnostic.name not in job.diagnostics or diagnostic.role is Role.FALLBACK:
             added.append(diagnostic.name)
-    return msgspec.structs.replace(
+    return replace(
         job,
         diagnostics=names_of(diagnostics),
         with_credit=(),

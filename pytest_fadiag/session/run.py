@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,16 +30,8 @@ from .plan import Job, Kind, Plan, make_plan, real_files
 from .settings import Settings
 
 
-class TwinFile(NamedTuple):
-    """A BP network that others are compared with."""
-
-    path: Path
-    seed: int | None
-    kind: Kind
-
-
 class Run:
-    """Settings, plan, controls, record and auditor of one process."""
+    """Settings, plan, controls, expectations and auditor of one process."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.worker: dict[str, Any] = getattr(config, "workerinput", {}).get("fadiag", {})
@@ -48,17 +40,21 @@ class Run:
         config.add_cleanup(self.registry.close)
         self.settings = Settings.read(config)
         self.controls = _controls(self.settings)
-        self.record = _record(self.settings)
-        """What is expected; nothing where what is found is recorded."""
+        self.expectations = _expectations(self.settings)
+        """Those of --fa-expect; ``None`` without it, and where what is found is recorded."""
         self.plan = self._plan(config)
         self._check_factories()
         _ = self.twins  # refused at the start where there are none
         cache = Cache(self._cache_folder(config))
         self.auditor = Auditor(self.settings.setup, cache=cache, registry=self.registry)
         self.reports: dict[object, Report] = {}
-        """What was measured with the fixtures of a conftest, by test."""
-        self.first_tests: dict[str, str] = {}
-        """By the text of an error, or the id of a network that failed, the test that showed it."""
+        """Those of tests, by all that a report depends on."""
+        self.overridden_reports: dict[str, Report] = {}
+        """Those measured with the fixtures of a conftest, by the id of the checkpoint."""
+        self.first_failures: dict[str, str] = {}
+        """The first test that failed of each checkpoint, by its id: it shows the numbers."""
+        self.first_errors: dict[str, str] = {}
+        """The first test that showed each error, by its text."""
 
     def _plan(self, config: pytest.Config) -> Plan:
         """The plan of the controller, which its workers are sent."""
@@ -107,7 +103,7 @@ class Run:
         twins = [twin for twin in self.twins if twin.kind == job.kind]
         twins = [twin for twin in twins if twin.seed == job.seed] or twins
         if "bp" not in self.settings.texts:  # the name of a file says nothing of itself
-            twins = [twin for twin in twins if twin.path != Path(job.path)]
+            twins = [twin for twin in twins if twin.path != job.path]
         return self.auditor.report(
             Path(job.path),
             diagnostics=diagnostics,
@@ -118,7 +114,7 @@ class Run:
             protocol=self.settings.protocol,
             literal=literal,
             log=job.kind == "log",
-            twins=[twin.path for twin in twins],
+            twins=[Path(twin.path) for twin in twins],
         )
 
     def margin_report(self, job: Job) -> Report:
@@ -127,17 +123,22 @@ class Run:
         return self.report(job, diagnostics, self.settings.thresholds, self.controls or None)
 
     @cached_property
-    def twins(self) -> list[TwinFile]:
+    def twins(self) -> list[Job]:
         """The BP networks that others are compared with: those of --fa-bp, else those audited."""
         values = self.settings.texts.get("bp")
-        if values is None:
-            return list(_audited_twins(self.plan.all_jobs))
         twins = []
+        if values is None:
+            for job in self.plan.all_jobs:
+                if job.method == "bp" and job.kind != "log" and not job.skip:
+                    twins.append(job)
+            return twins
         for value in values:
             for name in real_files(self.settings.path("bp", value), "checkpoint"):
-                path = Path(name)
-                _, seed = identify(path)
-                twins.append(TwinFile(path, seed, "trace" if is_trace(path) else "checkpoint"))
+                method, seed = identify(Path(name))
+                kind: Kind = "checkpoint"
+                if is_trace(Path(name)):
+                    kind = "trace"
+                twins.append(Job(name, name, kind, method, seed))
         if not twins:
             first = self.settings.path("bp", values[0])
             raise AuditError(f"--fa-bp: no such checkpoint\n  {first}")
@@ -147,18 +148,12 @@ class Run:
         """The keys that are expected to fire; ``None`` without a record."""
         if self.settings.update_expect:
             return report.fired
-        if self.record is None:
+        if self.expectations is None:
             return None
-        return self.record.expected_keys(job.id, report.method_name)
+        return self.expectations.expected_keys(job.id, report.method_name)
 
 
-def _audited_twins(jobs: Iterable[Job]) -> Iterable[TwinFile]:
-    for job in jobs:
-        if job.method == "bp" and job.kind != "log" and not job.skip:
-            yield TwinFile(Path(job.path), job.seed, job.kind)
-
-
-def _record(settings: Settings) -> Expectations | None:
+def _expectations(settings: Settings) -> Expectations | None:
     if settings.update_expect:
         check_update(settings.expect)
         return None

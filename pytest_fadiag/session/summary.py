@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ..judge.diagnostics import select
 from ..judge.errors import AuditError
@@ -28,7 +29,6 @@ from .plan import SEED_MARGIN, Plan
 from .run import Run
 
 DIED = "its worker died"
-COMMAND = "pytest_fadiag.cli"
 
 
 class Summary:
@@ -50,13 +50,16 @@ class Summary:
         self.notes: list[str] = []
         self.interrupted = False
         self.finished = False
-        self.is_command = config.pluginmanager.has_plugin(COMMAND)
-        """Whether `fadiag audit` runs: only the audit is printed."""
         self.line = Line(sys.stdout)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors=ASCII)
         run.auditor.progress = self.progress
         _interrupt_on_sigterm(config)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether `fadiag audit` runs: only the audit is printed."""
+        return bool(self.config.getoption("fa_command", False))
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -92,11 +95,9 @@ class Summary:
         margin = self.planned_margins.get(nodeid)
         if row is not None:
             outcomes = dict.fromkeys(row.outcomes, Outcome.ERROR)
-            self.rows.append(msgspec.structs.replace(row, outcomes=outcomes, reason=DIED))
+            self.rows.append(replace(row, outcomes=outcomes, reason=DIED))
         if margin is not None:
-            self.margins[nodeid] = msgspec.structs.replace(
-                margin, outcome=Outcome.ERROR, reason=DIED
-            )
+            self.margins[nodeid] = replace(margin, outcome=Outcome.ERROR, reason=DIED)
 
     def _wrap(self, report: pytest.TestReport) -> None:
         """Wrap the text of an audit's failure at the width of the terminal."""
@@ -158,15 +159,17 @@ class Summary:
     def _remarks(self) -> list[str]:
         """What the table does not show: what a record has and a run of everything has not."""
         run = self.run
-        if run.record is None or run.plan.arguments is not None or run.settings.shard is not None:
+        is_partial = run.plan.arguments is not None or run.settings.shard is not None
+        if run.expectations is None or is_partial:
             return []
+        recorded = run.expectations.keys
         methods = {job.id: job.method for job in run.plan.all_jobs}
         methods |= {row.checkpoint: row.method for row in self.audit.rows}
         names = {*methods, *methods.values()}
-        absent = [name for name in run.record.keys if name not in names]
+        absent = [name for name in recorded if name not in names]
         if not absent:
             return []
-        return [f"{len(absent)} of {len(run.record.keys)} recorded entries were not audited"]
+        return [f"{len(absent)} of {len(recorded)} recorded entries were not audited"]
 
     def progress(self, name: str) -> Progress:
         """What tells how far the measurement of a file is: on a line that is cleared, or on lines

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from ..judge.diagnostics import Diagnostic, Finding, Status, available
 from ..judge.report import Report
@@ -66,10 +67,10 @@ def decide(found: str | None, expected: str | None) -> Outcome:
     return Outcome.XFAILED
 
 
-def judge(
+def outcome_of(
     finding: Finding, keys: Collection[str], expected: Keys | None, required: Collection[str] = ()
 ) -> Outcome:
-    """What becomes of the test of a finding, which these keys name.
+    """The outcome of the test of a finding, which these keys name.
 
     ``expected`` are the keys recorded to fire, ``None`` without a record; one that is ``required``
     must be measured.
@@ -168,7 +169,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         expected = self.expected
         if expected is None:
             expected = other.expected
-        return msgspec.structs.replace(
+        return replace(
             self,
             report=_united_report(reports_of((self, other))),
             outcomes=dict(sorted(outcomes.items(), key=lambda item: _place(item[0]))),
@@ -288,7 +289,7 @@ def _united_report(reports: list[Report]) -> Report | None:
         if not getattr(first, name):
             changes[name] = getattr(last, name)
     changes["diagnostics"] = (*first.diagnostics, *last.diagnostics)
-    return msgspec.structs.replace(first, **changes)
+    return replace(first, **changes)
 
 
 def _place(key: str) -> tuple[int, str]:

@@ -6,9 +6,10 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from ..judge.diagnostics import Column, Diagnostic, Finding, OpenKind, available, columns, get
 from ..judge.report import Report
@@ -51,21 +52,26 @@ class Line(msgspec.Struct, frozen=True):
     """What a link to the network ends with: «dfa-s42»."""
 
 
-class Table(msgspec.Struct, frozen=True):
-    """The lines of an audit and the columns of their numbers."""
+class Head(msgspec.Struct, frozen=True):
+    """What stands above a column of numbers."""
 
-    columns: tuple[Column, ...]
-    letters: tuple[str, ...]
-    """The key of its diagnostic, for the columns that decide."""
-    limits: tuple[str, ...]
+    column: Column
+    key: str = ""
+    """The key of its diagnostic, for a column that decides."""
+    limit: str = ""
     """When that fails: «>50×»."""
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The lines of an audit and the heads of their numbers."""
+
+    heads: tuple[Head, ...]
     lines: tuple[Line, ...]
 
 
 def table_of(audit: Audit) -> Table:
     """Each method's rows, then its mean over seeds with the verdict on its margin."""
-    columns = _columns(audit)
-    limits = _limits(audit)
+    heads = tuple(_heads(audit))
     runs = Counter((row.method, row.seed, row.partial) for row in audit.rows)
     groups = grouped((row.group or _name(row), row) for row in audit.rows)
     margins = {margin.name: margin for margin in audit.margins}
@@ -78,13 +84,9 @@ def table_of(audit: Audit) -> Table:
             name = _name(row)
             if runs[row.method, row.seed, row.partial] > 1:
                 name = row.checkpoint
-            lines.append(_line(row, one_line(name), columns, limits))
-        lines += _over_seeds(one_line(group), rows, margins.get(group), columns, limits)
-    letters = []
-    for column in columns:
-        letters.append(column.key if column.title in limits else "")
-    above = tuple(limits.get(column.title, "") for column in columns)
-    return Table(tuple(columns), tuple(letters), above, tuple(lines))
+            lines.append(_line(row, one_line(name), heads))
+        lines += _over_seeds(one_line(group), rows, margins.get(group), heads)
+    return Table(heads, tuple(lines))
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -117,10 +119,10 @@ def _entry(diagnostic: Diagnostic, finding: Finding, status: Verdict, content: T
     key = diagnostic.key
     number = NONE
     condition = ""
-    if key in content.letters:
-        column = content.letters.index(key)
-        number = content.lines[0].numbers[column].text.rstrip(MARKS)
-        condition = re.sub("([<>≤])", r"\1 ", content.limits[column])
+    for head, cell in zip(content.heads, content.lines[0].numbers, strict=True):
+        if head.key == key:
+            number = cell.text.rstrip(MARKS)
+            condition = re.sub("([<>≤])", r"\1 ", head.limit)
     mark, look = mark_of(key, status)
     if not mark:
         mark = "✓" if key in status.passed else NONE
@@ -141,8 +143,8 @@ def _entry(diagnostic: Diagnostic, finding: Finding, status: Verdict, content: T
     )
 
 
-def _columns(audit: Audit) -> list[Column]:
-    """The score, those of the diagnostics, when one first fired: as far as there are numbers."""
+def _heads(audit: Audit) -> Iterator[Head]:
+    """Score, diagnostics, and when one first fired: as far as there are numbers."""
     title = score_name(audit.reports).replace("accuracy", "acc")
     score = Column(title, lambda report: report.headline_acc, fraction, 0)
     keys = {diagnostic.key for diagnostic in audit.diagnostics}
@@ -150,13 +152,16 @@ def _columns(audit: Audit) -> list[Column]:
     if all(report.first_fired for report in audit.reports):
         priority = 1
     first_fired = Column("first failed", _first_epoch, limit, priority, _epochs)
-    chosen = []
+    limits = _limits(audit)
     for column in (score, *columns(), first_fired):
         if column.key and column.key not in keys:
             continue
-        if any(column.value(report) is not None for report in audit.reports):
-            chosen.append(column)
-    return chosen
+        if all(column.value(report) is None for report in audit.reports):
+            continue
+        if column.title in limits:
+            yield Head(column, column.key, limits[column.title])
+        else:
+            yield Head(column)
 
 
 def _worst(rows: list[Row] | None) -> int:
@@ -184,13 +189,10 @@ def _name(row: Row) -> str:
     return row.method
 
 
-def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str]) -> Line:
-    numbers = []
-    for column in columns:
-        cell = Cell()
-        if row.report is not None:
-            cell = _number(row.report, row.status, column, limits)
-        numbers.append(cell)
+def _line(row: Row, name: str, heads: Sequence[Head]) -> Line:
+    numbers = [Cell()] * len(heads)
+    if row.report is not None:
+        numbers = [_number(row.report, row.status, head) for head in heads]
     seed = ""
     if row.seed is not None:
         seed = str(row.seed)
@@ -201,8 +203,9 @@ def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str
     )
 
 
-def _number(report: Report, status: Verdict, column: Column, limits: Collection[str]) -> Cell:
+def _number(report: Report, status: Verdict, head: Head) -> Cell:
     """One number; the one that decides has a mark and says what it means."""
+    column = head.column
     value = column.value(report)
     if value is None:
         return Cell()
@@ -212,10 +215,10 @@ def _number(report: Report, status: Verdict, column: Column, limits: Collection[
     sort = None
     if math.isfinite(value):
         sort = value
-    if column.title not in limits:
+    if not head.key:
         return Cell(text, sort=sort)
-    hint = report.finding(column.key).headline
-    mark, look = mark_of(column.key, status)
+    hint = report.finding(head.key).headline
+    mark, look = mark_of(head.key, status)
     return Cell(text + mark, look, sort=sort, hint=hint)
 
 
@@ -253,19 +256,15 @@ def _epochs(report: Report) -> str:
 
 
 def _over_seeds(
-    name: str,
-    rows: list[Row],
-    margin: Margin | None,
-    columns: Sequence[Column],
-    limits: Collection[str],
+    name: str, rows: list[Row], margin: Margin | None, heads: Sequence[Head]
 ) -> Iterator[Line]:
     """The mean of several seeds and their margin; two runs of one seed have no mean over seeds."""
     reports = reports_of(rows)
     count = len(reports)
     seeds = {row.seed for row in rows if row.report is not None} - {None}
-    numbers = [Cell()] * len(columns)
+    numbers = [Cell()] * len(heads)
     if count > 1 and len(seeds) == count:
-        numbers = [_mean(column, reports) for column in columns]
+        numbers = [_mean(head.column, reports) for head in heads]
     elif margin is None:
         return
     verdict = Cell("mean ± sd")
@@ -279,9 +278,9 @@ def _over_seeds(
         if margin.margin is not None:
             count = margin.margin.seeds
             mark = SEED_MARKS[margin.margin.verdict]
-            for place, column in enumerate(columns):
-                diagnostic = get(column.key)
-                if column.title in limits and diagnostic and diagnostic.over_seeds:
+            for place, head in enumerate(heads):
+                diagnostic = get(head.key)
+                if diagnostic and diagnostic.over_seeds:
                     numbers[place] = _marked(numbers[place], mark, look)
                     if margin.as_expected is not False:
                         remark = Cell("")
@@ -291,9 +290,7 @@ def _over_seeds(
 def _marked(cell: Cell, mark: str, look: str) -> Cell:
     """A mean with the mark of the verdict on it."""
     short = f"{cell.short or cell.text}{mark}"
-    return msgspec.structs.replace(
-        cell, text=cell.text.replace(" ±", f"{mark} ±"), short=short, tone=look
-    )
+    return replace(cell, text=cell.text.replace(" ±", f"{mark} ±"), short=short, tone=look)
 
 
 def _is_bad(margin: Margin) -> bool:

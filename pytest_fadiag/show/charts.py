@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ..judge.diagnostics import Curve, Diagnostic, Finding
 from ..judge.records import ENDS, Epoch
@@ -155,7 +156,7 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
         if curve is None or bool(curve.parts) != bool(parts):
             continue
         if parts:
-            curve = msgspec.structs.replace(curve, xs=list(map(parts.index, curve.parts)))
+            curve = replace(curve, xs=list(map(parts.index, curve.parts)))
         fires = diagnostic.key in row.status.fired
         colour = colours[row.method]
         series = _series(row, colour, curve, fires=fires)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.errors import AuditError
@@ -12,7 +12,7 @@ from ..judge.report import Report
 from ..judge.seed_margins import SeedVerdict
 from ..judge.seeds import SeedReport
 from ..judge.words import and_more, grouped
-from .audit import Audit, Keys, Margin, Origin, Outcome, Row, decide, judge, united
+from .audit import Audit, Keys, Margin, Origin, Outcome, Row, decide, outcome_of, united
 from .compare import compare
 
 SAME_OPTIONS = (
@@ -126,9 +126,9 @@ def _judged(
     report = row.report.replace(thresholds=row.report.thresholds.replace(**changes))
     outcomes = dict(row.outcomes)
     for key, outcome in row.outcomes.items():
-        if outcome is judge(row.report.finding(key), [key], row.expected):
-            outcomes[key] = judge(report.finding(key), [key], keys)
-    return msgspec.structs.replace(row, report=report, outcomes=outcomes, expected=keys)
+        if outcome is outcome_of(row.report.finding(key), [key], row.expected):
+            outcomes[key] = outcome_of(report.finding(key), [key], keys)
+    return replace(row, report=report, outcomes=outcomes, expected=keys)
 
 
 def _united(earlier: Row | None, row: Row) -> Row:
@@ -165,7 +165,7 @@ def _origin(audits: Sequence[Audit]) -> Origin | None:
             return None
         origins.append(audit.origin)
         files |= audit.origin.files
-    return msgspec.structs.replace(origins[0], files=files)
+    return replace(origins[0], files=files)
 
 
 def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from ..files import write_atomically
 from ..judge.diagnostics import DIAGNOSTICS
@@ -101,7 +101,7 @@ def _panels(chart: Chart) -> list[Chart]:
     """The chart once for each method, with its series alone."""
     panels = []
     for method, series in grouped((series.name, series) for series in chart.series).items():
-        panels.append(msgspec.structs.replace(chart, title=method, key="", series=tuple(series)))
+        panels.append(replace(chart, title=method, key="", series=tuple(series)))
     return panels
 
 

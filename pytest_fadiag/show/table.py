@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from ..judge.words import fold, printable
 from .audit import Audit
@@ -107,19 +107,20 @@ def _card(audit: Audit, content: Table, width: int) -> list[Text]:
     name = f"  {line.name}"
     if line.seed:
         name += f", seed {line.seed}"
-    score = content.columns[0].title.replace("acc", "accuracy")
+    score = content.heads[0].column.title.replace("acc", "accuracy")
     title = f"{mark(word)} {word.value.upper() if word else words(row)}"
     text: list[Text] = [[(title, look), (f"{name}, {score} {line.numbers[0].text}", "bold")]]
     for step in next_steps(audit):
         text += _wrapped(f"  Next: {step}", width)
     entries = [HEADER, *entries_of(row, content)]
-    columns = zip(*((e.key, e.name, e.number, e.fails_if) for e in entries), strict=True)
-    widths = [max(map(len, column)) for column in columns]
-    margin = sum(widths) + 11
+    fields = ("key", "name", "number", "fails_if")
+    keys, names, numbers, conditions = (
+        max(len(getattr(entry, field)) for entry in entries) for field in fields
+    )
+    margin = keys + names + numbers + conditions + 11
     for entry in entries:
-        key, name, number, condition = entry.key, entry.name, entry.number, entry.fails_if
-        cells = f"{key:{widths[0]}} {name:{widths[1]}}  {number:>{widths[2]}}"
-        cells += f"  {condition:{widths[3]}}"
+        cells = f"{entry.key:{keys}} {entry.name:{names}}  {entry.number:>{numbers}}"
+        cells += f"  {entry.fails_if:{conditions}}"
         first, *rest = fold("", [entry.remark], max(width - margin, 24)) or [""]
         text.append([(f"  {entry.mark} {cells}", entry.look), (f"  {first}", "")])
         text += [[(" " * (margin - 1) + part, "")] for part in rest]
@@ -144,9 +145,9 @@ class _Layout(NamedTuple):
 
 def _layouts(content: Table) -> Iterator[_Layout]:
     """From all to little: without deviations; without columns that decide nothing; marks alone."""
-    columns = range(len(content.columns))
-    optional = [n for n in columns if n and not content.letters[n]]
-    optional.sort(key=lambda n: -content.columns[n].priority)
+    columns = range(len(content.heads))
+    optional = [n for n in columns if n and not content.heads[n].key]
+    optional.sort(key=lambda n: -content.heads[n].column.priority)
     yield _Layout([*columns], gap=2, is_short=False)
     yield _Layout([*columns], gap=2)
     for count in range(len(optional) + 1):
@@ -163,7 +164,7 @@ def _fitted(content: Table, width: int) -> list[Text]:
     if not content.lines:
         return []
     groups = [*_groups(content)]
-    ordered = msgspec.structs.replace(content, lines=tuple(line for _, line in groups))
+    ordered = replace(content, lines=tuple(line for _, line in groups))
     for layout in _layouts(ordered):
         text = _laid_out(ordered, layout)
         room = width - sum(len(piece) for piece, _ in text[0][:-1])
@@ -177,9 +178,9 @@ def _fitted(content: Table, width: int) -> list[Text]:
             fitted.append([(title, line.verdict.tone if line.row else "bold")])
         fitted.append([*numbers, (_cut(remark, max(room, 1)), look)])
     hidden = []
-    for number, column in enumerate(content.columns):
+    for number, head in enumerate(content.heads):
         if number not in layout.columns:
-            hidden.append(column.title)
+            hidden.append(head.column.title)
     if hidden:
         fitted += _wrapped(f"hidden at {width} columns: {', '.join(hidden)}", width)
     return fitted
@@ -206,11 +207,12 @@ def _laid_out(content: Table, layout: _Layout) -> list[Text]:
     below = Cell("  fails if" if layout.has_numbers else "")
     columns = [_padded([Cell(""), Cell(""), below, *names], layout, str.ljust)]
     for n in layout.columns:
+        head = content.heads[n]
         cells = [line.numbers[n] for line in content.lines]
-        titles = [content.letters[n], content.columns[n].title, content.limits[n]]
+        titles = [head.key, head.column.title, head.limit]
         if n and not layout.has_numbers:
             cells = [_mark_alone(line, n) for line in content.lines]
-            titles = [content.letters[n], "", ""]
+            titles = [head.key, "", ""]
         column = [*(Cell(title, "bold") for title in titles), *cells]
         columns.append(_padded(column, layout, str.rjust))
     remarks = [Cell("")] * 3

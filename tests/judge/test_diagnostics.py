@@ -418,9 +418,15 @@ def test_what_is_not_resolved_says_why() -> None:
         (0.76, {"interval": (2.0, 10.0)}, ""),
         (
             0.76,
-            {"interval": (2.0, 10.0), "half_utility_pp": 6.1},
+            {"interval": (2.0, 10.0), "half_interval": (0.1, 2.3)},
             "alone is not enough: the lower bound is +2.00 pp, below 3 pp",
         ),
+        (
+            0.745,
+            {"fitted": 999},
+            "alone is not enough: probes were fitted to 999 samples, fewer than 1,000",
+        ),
+        (0.76, {"fitted": 999}, ""),
         (0.78, {"trained": (0, 1)}, ""),
         (
             0.78,
@@ -449,11 +455,13 @@ def test_the_report_says_what_probes_were_fitted_to_and_what_weights_tell() -> N
     both = "fitted to 5,000 of 10,000 test samples, evaluated on the others, both ways"
     assert both in made.lines("e")
     assert "weights that no initialisation leaves: block 0" in made.lines("e")
-    changes = {"training": "cifar10 (train)", "fitted": 20_000, "half_utility_pp": 11.5}
+    changes = {"training": "cifar10 (train)", "fitted": 20_000, "half_interval": (1.5, 4.5)}
     made = made.replace(depth=msgspec.structs.replace(made.depth, **changes))  # type: ignore[type-var]
     named = "fitted to 20,000 samples of cifar10 (train), evaluated on 10,000 test samples"
     assert named in made.lines("e")
-    assert "with half as many to fit to, depth utility is +1.50 pp higher" in made.lines("e")
+    assert "with half as many to fit to, depth utility is at least +1.50 pp higher" in made.lines(
+        "e"
+    )
 
 
 def test_random_blocks_that_lose_take_nothing_off_the_gain() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from typing import Any
@@ -17,7 +18,10 @@ from pytest_fadiag.judge.diagnostics import Open, OpenKind
 from pytest_fadiag.judge.errors import AuditError, AuditFailure
 from pytest_fadiag.judge.protocol import PROTOCOLS, published
 from pytest_fadiag.judge.records import (
+    Depth,
     Inputs,
+    LinearReadout,
+    Log,
     Measurement,
     NormalisedBy,
     Reference,
@@ -27,7 +31,7 @@ from pytest_fadiag.judge.records import (
 )
 from pytest_fadiag.judge.report import Report
 from pytest_fadiag.judge.twin import Twin
-from pytest_fadiag.judge.verdict import what_lacks
+from pytest_fadiag.judge.verdict import Verdict, Word, what_lacks
 
 ABC = ("residual-growth", "gradient-floor", "direction-drift")
 
@@ -168,6 +172,15 @@ TRAIN = "fit probes to the training data (--fa-train, train=)"
             "give the control itself in place of a number or test on about 21,000 samples",
         ),
         (
+            healthy(control=Control(Score(0.886, 10_000)), log=Log(gradient_batch=128)),
+            "test on about 21,000 samples or audit several seeds",
+        ),
+        (report(cross_batch_stability=None), "measure direction-drift"),
+        (
+            healthy(control=None, diagnostics="abce"),
+            "run frozen-margin too, with a control",
+        ),
+        (
             healthy(score=Score(0.8, 10_000), control=Control(Score(0.5), seed=1)),
             "train a control of each seed",
         ),
@@ -205,6 +218,84 @@ def test_the_next_step_is_what_decides_or_what_to_write(made: Report, step: str)
     )
     assert made.to_dict()["next"] == made.next
     assert made.next in " ".join(str(made).split())
+
+
+NETWORKS: tuple[dict[str, Any], ...] = (
+    {},
+    {"checkpoint": None},
+    {"score": Score(0.9, 1_000)},
+    {"score": SKEWED},
+    {"score": None, "headline_acc": None},
+    {"residual_norms": (35.0, None, 45.0, None, 66.0)},
+    {"residual_norms": (35.0, None, None, None, 66.0)},
+    {"bp_grad_norms": (None,) * 5},
+    {"bp_grad_norms": (*[1e-5] * 4, None)},
+    {"cross_batch_stability": None},
+    {"eval_classes": 1},
+    {"task": "regression", "gradient_per_unit_error": 1e-3},
+    {"task": "regression", "cross_batch_stability": 0.9, "sample_invariance": math.nan},
+    {"loss": "squared error"},
+    {"trace": True, "secants": 0.4},
+    {"reference": Reference(problem="no_grad")},
+    {"stream_problem": "no cut"},
+    {"log": Log()},
+    {"log": Log(), "residual_norms": (), "bp_grad_norms": (), "cross_batch_stability": None},
+    {"floor": LinearReadout(problem="too few images")},
+    {"twin": Twin(source="bp", healthy=True, needs_depth=False)},
+)
+"""What of a network may be missing, or keep a diagnostic open."""
+CONTROLS: tuple[dict[str, Any], ...] = (
+    {"control": None},
+    {"control": None, "control_problem": "none fits"},
+    {"control": Control(Score(0.7))},
+    {"control": Control(Score(0.89))},
+    {"control": Control(Score(0.1)), "label_classes": 10},
+    {"control": Control(Score(0.7, data="cd" * 32))},
+    {"control": Control(Score(0.7), method="dfa", seed=7, config={"epochs": 1})},
+    {"control": Control(Score.of([True] * 890 + [False] * 110, labels=[0] * 900 + [1] * 100))},
+)
+DEPTHS: tuple[dict[str, Any] | None, ...] = (
+    None,
+    {"problem": "999 test images; a linear readout needs 1,000"},
+    {},
+    {"probes": (0.97, 0.98, 0.99)},
+    {"null": (), "null_problem": "a block cannot be re-initialised"},
+    {"probes": (0.5, 0.52, 0.53), "interval": (-1.0, 7.0)},
+    {"probes": (0.5, 0.52, 0.53), "interval": (-1.0, 7.0), "training": "cifar10"},
+    {"probes": (0.5, 0.52, 0.54), "interval": (1.0, 7.0), "training": "cifar10"},
+    {"probes": (0.5, 0.52, 0.54), "interval": (1.0, 7.0), "half_interval": (1.0, 3.0)},
+    {"probes": (0.5, 0.505, 0.51), "interval": (0.5, 1.5)},
+    {"trained": ()},
+    {"network": 0.3},
+)
+
+
+@pytest.mark.parametrize("asked", ["abcd", "abce", "abcdeg"])
+def test_every_incomplete_verdict_ends_in_a_next_step(asked: str) -> None:
+    met = set()
+    for network, control, depth in itertools.product(NETWORKS, CONTROLS, DEPTHS):
+        probes = None
+        if depth is not None:
+            base = Depth(
+                probes=(0.5, 0.6, 0.7),
+                null=((0.5, 0.5, 0.5),) * 2,
+                interval=(18.0, 22.0),
+                step_intervals=((8.0, 12.0),) * 2,
+                read=2_000,
+                trained=(0, 1),
+            )
+            probes = msgspec.structs.replace(base, **depth)
+        made = healthy(diagnostics=asked, depth=probes, **{**control, **network})
+        verdict = made.conclusion
+        if verdict.word is Word.INCOMPLETE:
+            assert verdict.next, (made.verdict, network, control, depth)
+            met.update(state.kind for state in verdict.lacking.values())
+        for key in asked:  # a test that was an error for another reason, or did not run
+            for halted in ({"errors": (key,)}, {"not_run": (key,)}):
+                cut = Verdict.of(made.findings, **halted)  # type: ignore[arg-type]
+                assert cut.next or cut.word is not Word.INCOMPLETE, (cut, network, control, depth)
+    if asked == "abcdeg":
+        assert met == {*OpenKind} - {OpenKind.NOT_RUN, OpenKind.NOT_NEEDED}
 
 
 @pytest.mark.parametrize(
@@ -387,6 +478,8 @@ def test_accuracy_and_control_stay_in_step() -> None:
     assert made.control == Control(Score(0.5))
     assert Report.of(measured, headline_acc=0.9004).score == measured.score
     assert Report.of(measured, headline_acc=0.8).score == Score(0.8)
+    score = Score(0.87864, 100_000)
+    assert healthy(score=score, headline_acc=0.879).margin == healthy(score=score).margin
     assert made.replace(control=Control(Score(0.6))).frozen_baseline_acc == 0.6
     assert made.replace(frozen_baseline_acc=0.7).control == Control(Score(0.7))
     assert made.replace(headline_acc=None).score is None
@@ -588,3 +681,39 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
 def test_a_remark_where_a_reader_needs_one(made: Report, said: str) -> None:
     assert any(said in remark for remark in made.remarks), made.remarks
     assert not any(said in remark for remark in BP.remarks) and "note: " in str(made)
+
+
+RARE = [0] * 1_000 + [1] * 12 + [2] * 12 + [3] * 12
+"""Labels of which three classes have a dozen images each."""
+
+
+def scored(wrong_of_each: int) -> Score:
+    """All of class 0 right, and all but so many of each rare class."""
+    hits = [label == 0 or index % 12 >= wrong_of_each for index, label in enumerate(RARE, -1_000)]
+    return Score.of(hits, labels=RARE)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "trained", "paired", "expected"),
+    [
+        (2, (0, 1), True, "trustworthy"),
+        (2, (0,), True, "incomplete: frozen-margin not resolved; depth-utility alone is not"),
+        (2, (0, 1), False, "incomplete: frozen-margin not resolved"),  # a number in its place
+        (1, (0, 1), True, "incomplete: frozen-margin not resolved"),  # the margin is 0
+    ],
+)
+def test_where_classes_are_too_few_for_a_margin_that_is_reached_a_pass_of_e_decides(
+    wrong: int, trained: tuple[int, ...], paired: bool, expected: str
+) -> None:
+    control = scored(wrong)
+    if not paired:
+        control = Score(0.76, 1_036)
+    network = scored(1)
+    base = healthy(
+        headline_acc=network.value, score=network, control=Control(control, "frozen.pt", "bp", 42)
+    )
+    made = probed(base, 0.7, 0.7, 0.7, 0.7, 0.78, null=0.7)
+    made = made.replace(depth=msgspec.structs.replace(made.depth, trained=trained, network=0.8))
+    assert made.verdict.startswith(expected), (made.verdict, made.margin)
+    alone = made.replace(control=None)
+    assert (alone.verdict == "trustworthy") == (trained == (0, 1))

@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth_oracle import answers, dealt, interval, layer_norm, probes, utility, weights_of
+from depth_oracle import (
+    answers,
+    around,
+    beyond,
+    dealt,
+    interval,
+    layer_norm,
+    probes,
+    utility,
+    weights_of,
+)
 from support import (
     Chain,
     Mean,
@@ -84,7 +94,12 @@ def assert_is(
         assert draw == pytest.approx(means(expected), abs=1e-6)
     assert seen.utility_pp == pytest.approx(utility(states, null), abs=1e-6)
     if half is not None:
-        assert seen.half_utility_pp == pytest.approx(utility(*half), abs=1e-6)
+        higher = around(beyond(*half) - beyond(states, null), y.numpy())
+        assert seen.half_interval == pytest.approx(higher, abs=0.05)
+        assert sum(seen.half_interval) / 2 == pytest.approx(
+            utility(*half) - seen.utility_pp, abs=0.02
+        )
+        assert seen.allowance_pp == max(seen.half_interval[0], 0.0)
     # One image is added to each side of 1,300.
     expected = interval(states, null, 0, len(states) - 1, y.numpy(), seen.allowance_pp)
     assert seen.interval == pytest.approx(expected, abs=0.15)
@@ -100,7 +115,7 @@ def test_probes_null_utility_and_intervals_are_what_the_definition_gives(learnt:
     half, *half_null = (probes(states_of(other, x), y, half=True) for other in networks)
     assert_is(seen, states, null, y, (half, half_null))
     assert seen.gain_pp > 20 and seen.null[0] != seen.null[1]  # numbers that differ are compared
-    assert seen.half_utility_pp != pytest.approx(seen.utility_pp, abs=0.1)
+    assert abs(sum(seen.half_interval)) > 0.2
     assert (seen.fitted, seen.read, seen.training, seen.nonfinite) == (650, 1_300, "", (0,) * 4)
     assert (seen.problem, seen.null_problem) == ("", "")
 
@@ -471,3 +486,12 @@ def test_probes_are_fitted_to_the_training_split_where_there_is_one(
     assert few.fitted == 400 and few.probes != seen.probes
     dataset = DataSet(more_x.double(), more_y, "rings")
     assert depth_of(model, in_batches(x, y), training=dataset, n_train=400) == few
+
+
+def test_a_class_that_either_split_lacks_is_left_out_and_named(learnt: Any) -> None:
+    model, x, y = learnt
+    whole = in_batches(x, y)
+    without = [(x[y < 3], y[y < 3])] * 2
+    for test, training in ((whole, without), (without, whole)):
+        seen = depth_of(model, test, training=training)
+        assert (seen.problem, seen.left_out) == ("", (3,))

@@ -9,6 +9,7 @@ from support import network
 from torch import Tensor, nn
 
 from pytest_fadiag import diagnose
+from pytest_fadiag.load.data import DataSet
 from pytest_fadiag.measure.floor import RIDGES, Readout, SmallInputs
 from pytest_fadiag.measure.folds import Folds, Units, balanced
 from pytest_fadiag.measure.run import NetworkSource, measure
@@ -134,6 +135,18 @@ def test_it_is_given_where_the_stream_is_refused() -> None:
     report = diagnose(Towers(), [(x, y)])
     assert report.stream_problem and report.finding("g").measured
     assert report.finding("a").error and report.verdict != "trustworthy"
+
+
+def test_a_readout_is_of_the_training_data_and_not_of_their_name() -> None:
+    x, y = skewed()
+    readouts = []
+    for turn in (1.0, -1.0):
+        training = DataSet(turn * x, y, "train.npz")
+        source = NetworkSource(nn.Linear(5, 3), [(x, y)], training=training, data_digest="ab")
+        floor = measure(source, ["floor"]).floor
+        assert floor is not None and floor.readout is not None
+        readouts.append(floor.readout)
+    assert readouts[0] > 0.6 > readouts[1]
 
 
 def test_of_classes_that_are_all_rare_nothing_is_read() -> None:

@@ -160,9 +160,9 @@ class Costs:
     [
         (("accuracy",), (0, 0, 1500, 13)),
         (("states", "accuracy"), (1, 0, 1500, 13)),
-        (("states",), (1, 0, 1280, 12)),
-        (("output-error",), (0, 0, 1280, 12)),
-        (("gradients", "directions"), (1, 1, 1280, 12)),
+        (("states",), (1, 0, 1280, 11)),
+        (("output-error",), (0, 0, 1280, 11)),
+        (("gradients", "directions"), (1, 1, 1280, 11)),
         (PASS, (1, 1, 1500, 13)),
     ],
     ids=str,

@@ -15,7 +15,7 @@ from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Finding, Status
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.session.expect import Expectations, check_update, update
 from pytest_fadiag.session.outcome import text_of
-from pytest_fadiag.show.audit import Audit, Outcome, judge
+from pytest_fadiag.show.audit import Audit, Outcome, outcome_of
 
 NAMES = {"p": Status.PASS, "P": Status.LIKELY_PASS, "f": Status.FIRE, "F": Status.LIKELY_FIRE}
 NAMES |= {"n": Status.NOT_MEASURED, "r": Status.NOT_RESOLVED}
@@ -50,7 +50,7 @@ def test_one_function_decides(
 ) -> None:
     finding = Finding(key="a", name="residual-growth", status=NAMES[status], threshold=50.0)
     keys = None if expected is None else tuple(expected)
-    assert judge(finding, ["a"], keys, required).value == outcome
+    assert outcome_of(finding, ["a"], keys, required).value == outcome
 
 
 def test_an_error_is_one_whatever_is_expected() -> None:
@@ -61,7 +61,7 @@ def test_an_error_is_one_whatever_is_expected() -> None:
         threshold=1.0,
         error="not proven",
     )
-    assert {judge(finding, ["b"], keys, ()) for keys in (None, (), ("b",))} == {Outcome.ERROR}
+    assert {outcome_of(finding, ["b"], keys, ()) for keys in (None, (), ("b",))} == {Outcome.ERROR}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_takes_the_place_of_the_margin_is_compared_with_both(
 ) -> None:
     finding = Finding(key="e", name="depth-utility", status=Status.PASS, threshold=3.0)
     assert (
-        judge(finding, ["d", "e"], None if expected is None else tuple(expected), ()).value
+        outcome_of(finding, ["d", "e"], None if expected is None else tuple(expected), ()).value
         == outcome
     )
 

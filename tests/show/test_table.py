@@ -96,6 +96,14 @@ def test_an_undecided_number_has_a_mark_and_a_legend() -> None:
     assert "\n~ undecided: threshold inside the 95 % CI\n" in table(of(builders.row(report)))
 
 
+def test_a_gain_that_fails_without_a_null_is_in_its_column() -> None:
+    reports = [builders.probed(builders.healthy(), 0.7, 0.71, null=None), builders.exploded()]
+    (line,) = [
+        part for part in table(of(*map(builders.row, reports))).splitlines() if "+1.00✗" in part
+    ]
+    assert line.startswith("  bp")
+
+
 def test_one_network_is_a_line_for_each_diagnostic() -> None:
     row = builders.row(builders.exploded(seed=1))
     title, header, *rows = table(of(row), 100).splitlines()

@@ -21,7 +21,7 @@ class EffectiveRank(Diagnostic):
     default = 2.0
     needs = ("rank",)
     walk_back = "the stream has collapsed to a few directions"
-    columns = (Column("rank", lambda report: (ranks(report) or [None])[-1], "{:.2f}".format, 7),)
+    columns = (Column("rank", lambda report: (ranks(report) or [None])[-1], "{:.2f}".format),)
 
     def judge(self, report: DiagnosticReport) -> Finding:
         if not ranks(report):

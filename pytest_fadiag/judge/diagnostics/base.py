@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from ..words import plural
+from ..words import and_more, plural
 
 if TYPE_CHECKING:
+    from ..records import Depth, LinearReadout
     from ..report import Report as Report  # noqa: PLC0414 (re-exported)
     from ..twin import Twin
 else:
@@ -48,11 +49,6 @@ class OpenKind(str, enum.Enum):
     REFERENCE_QUESTIONED = "measured against a questioned reference"
 
     @property
-    def replaceable(self) -> bool:
-        """Whether the fallback may stand in for a diagnostic that is open for this reason."""
-        return self in (OpenKind.NOT_MEASURED, OpenKind.CONTROL_QUESTIONED)
-
-    @property
     def untested(self) -> bool:
         """Whether a test that should have judged did not: that leaves any verdict open."""
         return self in (OpenKind.ERROR, OpenKind.NOT_RUN)
@@ -74,6 +70,13 @@ class Open(msgspec.Struct, frozen=True):
     kind: OpenKind
     why: str = ""
     """The reason in words, where the kind does not say it all."""
+    reaches: bool = False
+    """Whether the number itself passes, and its interval alone is too wide."""
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether the fallback may stand in for a diagnostic that is open for this reason."""
+        return self.reaches or self.kind in (OpenKind.NOT_MEASURED, OpenKind.CONTROL_QUESTIONED)
 
     def __str__(self) -> str:
         return self.why or self.kind.value
@@ -94,6 +97,21 @@ def more_samples(report: Report, number: int, unit: str) -> str:
     if report.score is not None and report.score.is_skewed:
         return f"test on more {unit}s of the rare classes"
     return f"test on about {plural(number, unit)}"
+
+
+def fitted_to(report: Report, readout: Depth | LinearReadout) -> str:
+    """What linear readouts were fitted to and evaluated on."""
+    read = plural(readout.read, f"test {report.probe_unit}")
+    if readout.training:
+        fitted = plural(readout.fitted, report.probe_unit)
+        return f"fitted to {fitted} of {readout.training}, evaluated on {read}"
+    return f"fitted to {readout.fitted:,} of {read}, evaluated on the others, both ways"
+
+
+def classes_left_out(classes: tuple[int, ...], unit: str) -> str:
+    """Which classes no score counts."""
+    names = and_more([str(label) for label in classes], 9)
+    return f"fewer than 5 {unit}s in a half, not counted: class {names}"
 
 
 class Role(str, enum.Enum):
@@ -174,8 +192,8 @@ class Column(msgspec.Struct, frozen=True):
     value: Callable[[Report], float | None]
     show: Callable[[float], str]
     """How it is written: one of the formats in :mod:`..words`."""
-    priority: int
-    """Columns with high numbers are dropped first when the terminal is narrow."""
+    priority: int = 0
+    """Where the terminal is narrow, columns that decide nothing are dropped, high numbers first."""
     text: Callable[[Report], str] | None = None
     """What stands in a row where that says more than the number: 1/4."""
     key: str = ""
@@ -251,6 +269,7 @@ class Diagnostic(ABC):
     """The published forms of the protocol that keep it, and what each calls it."""
 
     columns: ClassVar[tuple[Column, ...]] = ()
+    """The last one is the number that decides: it has the letter, the rule and the mark."""
     axis_title: ClassVar[str] = ""
     """What its number is called in a chart of networks; empty for the label."""
     curve_title: ClassVar[str] = ""

@@ -62,7 +62,7 @@ class CreditAlignment(Diagnostic):
     needs_credit = True
     reads_logs = True
     by_default = False
-    columns = (Column("credit", _aligned, limit, 7, _aligned_of_all),)
+    columns = (Column("credit", _aligned, limit, text=_aligned_of_all),)
     curve_title = "Γ and its permutation null"
     parts_title = "contrast of one step with BP's"
     figure = "credit"

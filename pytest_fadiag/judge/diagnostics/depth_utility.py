@@ -31,15 +31,25 @@ from .base import (
     Report,
     Role,
     Status,
+    classes_left_out,
+    fitted_to,
     more_samples,
 )
-from .linear_floor import classes_left_out, fitted_to
 
 if TYPE_CHECKING:
     from ..twin import Twin
 
 ALONE_PP = 6.0
 """Without a reliable control a pass needs a utility of this, or a lower bound at the minimum."""
+FEWEST_FITTED = 1_000
+"""For the lower bound to count: probes fitted to fewer flatter hollow networks by up to 3 pp."""
+
+
+def _shown(report: Report) -> float | None:
+    """The number that is judged, where probes were fitted."""
+    if report.depth is None or not report.depth.probes:
+        return None
+    return report.depth.value_pp
 
 
 class DepthUtility(Diagnostic):
@@ -59,15 +69,15 @@ class DepthUtility(Diagnostic):
     role = Role.FALLBACK
     needs = ("depth", "accuracy")
     asks_for_depth = True
-    columns = (Column("utility", lambda report: report.depth_utility_pp, pp, 1),)
+    columns = (Column("utility", _shown, pp),)
     axis_title = "depth utility, pp"
     curve_title = "linear probe {score}"
     figure = "depth"
 
     def judge(self, report: Report) -> Finding:
-        """Decide in this order: broken states, untrained blocks, unresolved, fire, pass."""
+        """Decide in this order: broken states, untrained blocks, unresolved, pass, fire."""
         depth = report.depth
-        if depth is None and report.has_sound_control:
+        if depth is None and report.control_decides:
             finding = self.unmeasured(report, "not needed: a sound control decides")
             return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_NEEDED))
         if depth is None:
@@ -79,8 +89,8 @@ class DepthUtility(Diagnostic):
         if depth.untrained:
             return self._untrained(report, depth)
         minimum = self.limit(report)
-        value = _value(depth)
-        low, high = depth.interval or (value, value)
+        value = depth.value_pp
+        low, high = depth.bounds_pp
         if why := _unresolved(depth, minimum):
             return self.finding(
                 report,
@@ -93,7 +103,7 @@ class DepthUtility(Diagnostic):
         sign = "<" if value < minimum else "≥"
         number = f"{_quantity(depth)} {distinct(pp, value, minimum)} pp"
         headline = f"{number} {sign} {limit(minimum)} pp, {interval(low, high)}"
-        if high >= max(minimum, 0.0):
+        if not _fires(depth, minimum):
             causes = ["threshold inside the 95 % CI"] if low <= minimum else []
             return self.finding(
                 report,
@@ -136,7 +146,7 @@ class DepthUtility(Diagnostic):
 
     def _untrained(self, report: Report, depth: Depth) -> Finding:
         """Fire for blocks that are all as an initialisation leaves them."""
-        value = _value(depth)
+        value = depth.value_pp
         meaning = "The blocks learned nothing."
         if value > 0:
             meaning += (
@@ -179,8 +189,8 @@ class DepthUtility(Diagnostic):
         yield f"gain from h_0 to h_L {pp(depth.gain_pp)} pp; {_null_in_words(depth)}"
         if depth.allowance_pp:
             yield (
-                f"with half as many to fit to, {_quantity(depth)} is {pp(depth.allowance_pp)} pp "
-                "higher: that much is off the lower bound"
+                f"with half as many to fit to, {_quantity(depth)} is at least "
+                f"{pp(depth.allowance_pp)} pp higher: that much is off the lower bound"
             )
         if depth.trained:
             yield f"weights that no initialisation leaves: {report.blocks(*depth.trained)}"
@@ -233,10 +243,13 @@ def _why_not_alone(report: Report, depth: Depth, minimum: float) -> Open | None:
     missing = []
     if not _shows_training(depth):
         missing.append("the weights do not show that half of the blocks were trained")
-    value = _value(depth)
-    low = depth.interval[0] if depth.interval else value
-    if low < minimum and value - depth.allowance_pp < ALONE_PP:
-        missing.append(f"the lower bound is {pp(low)} pp, below {limit(minimum)} pp")
+    low, _ = depth.bounds_pp
+    if depth.value_pp - depth.allowance_pp < ALONE_PP:
+        if low < minimum:
+            missing.append(f"the lower bound is {pp(low)} pp, below {limit(minimum)} pp")
+        elif depth.fitted < FEWEST_FITTED:
+            fitted = plural(depth.fitted, report.probe_unit)
+            missing.append(f"probes were fitted to {fitted}, fewer than {FEWEST_FITTED:,}")
     if not missing:
         return None
     return Open(OpenKind.NOT_ENOUGH_ALONE, f"alone is not enough: {' and '.join(missing)}")
@@ -244,12 +257,11 @@ def _why_not_alone(report: Report, depth: Depth, minimum: float) -> Open | None:
 
 def _remedy(report: Report, depth: Depth, minimum: float) -> str:
     """What narrows its interval; empty where that does not decide, and only a control does."""
-    value = _value(depth)
     if below_embedding(report):
         return "check the normalisation of the inputs (--fa-normalize) and the head"
     if report.task == "regression" or not depth.null or _room(depth) < 2 * minimum:
         return ""
-    if value >= minimum and not _shows_training(depth):
+    if depth.value_pp >= minimum and not _shows_training(depth):
         return ""
     remedies = []
     if not depth.training:
@@ -265,8 +277,8 @@ def _images_needed(depth: Depth, minimum: float) -> int:
 
     The noise of the null's draws stays however many there are.
     """
-    value = _value(depth)
-    low, high = depth.interval or (value, value)
+    value = depth.value_pp
+    low, high = depth.bounds_pp
     draws = [max(gain, 0.0) for gain in depth.null_gains_pp]
     of_draws = (Z95 * (max(draws) - min(draws)) / 2) ** 2
     of_images = ((high - low - depth.allowance_pp) / 2) ** 2 - of_draws
@@ -276,7 +288,10 @@ def _images_needed(depth: Depth, minimum: float) -> int:
     left = distance**2 - of_draws
     if min(of_images, left) <= 0:
         return 0
-    return images_needed(depth.read, math.sqrt(of_images), math.sqrt(left))
+    needed = images_needed(depth.read, math.sqrt(of_images), math.sqrt(left))
+    if needed and value >= minimum and not depth.training:
+        return max(needed, 2 * FEWEST_FITTED)
+    return needed
 
 
 def _shows_training(depth: Depth) -> bool:
@@ -289,19 +304,24 @@ def _room(depth: Depth) -> float:
     return round(100 - 100 * depth.probes[0] - depth.random_pp, 9)
 
 
-def _value(depth: Depth) -> float:
-    """The utility, or the gain where there is no null."""
-    return depth.gain_pp if depth.utility_pp is None else depth.utility_pp
-
-
 def _quantity(depth: Depth) -> str:
+    """What its value is called."""
     return "gain" if depth.utility_pp is None else "depth utility"
 
 
+def _fires(depth: Depth, minimum: float) -> bool:
+    """Whether the whole interval is below the minimum, or below 0 where that is negative."""
+    _, high = depth.bounds_pp
+    return high < max(minimum, 0.0)
+
+
 def _unresolved(depth: Depth, minimum: float) -> str:
-    """Why these probes decide nothing: no room to gain, no usable null, a wide interval."""
-    value = _value(depth)
-    low, high = depth.interval or (value, value)
+    """Why these probes decide nothing: no room to gain, no usable null, a wide interval.
+
+    A loss needs no room.
+    """
+    value = depth.value_pp
+    low, high = depth.bounds_pp
     if high < 0:
         return ""
     room = _room(depth)
@@ -313,10 +333,11 @@ def _unresolved(depth: Depth, minimum: float) -> str:
         return f"{embedding}{random}: {room:.1f} pp are left, {limit(2 * minimum)} are needed"
     number = f"{_quantity(depth)} {pp(value)} pp, {interval(low, high)}"
     if not depth.null:
-        return "" if high < minimum else f"{number}, but there is no null: {_no_null(depth)}"
-    fires = high < minimum
+        if _fires(depth, minimum):
+            return ""
+        return f"{number}, but there is no null: {_no_null(depth)}"
     passes = value >= minimum and low > 0
-    if fires or passes:
+    if passes or _fires(depth, minimum):
         return ""
     return f"{number}: whether it reaches {limit(minimum)} pp is undecided"
 

@@ -44,7 +44,7 @@ class DirectionDrift(Diagnostic):
     needs_reference = True
     reads_logs = True
     published: ClassVar[Mapping[str, str]] = {"four": ""}
-    columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, 5),)
+    columns = (Column("drift", lambda report: report.cross_batch_stability, cosine),)
     axis_title = "cross-batch cosine"
 
     def judge(self, report: Report) -> Finding:

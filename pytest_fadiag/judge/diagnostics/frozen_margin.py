@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import msgspec
+
 from ..control import Control, void
 from ..margins import Interval, Margin, images_needed
 from ..words import distinct, fraction, interval, limit, one_line, plural, pp
@@ -49,7 +51,7 @@ class FrozenMargin(Diagnostic):
     published: ClassVar[Mapping[str, str]] = {"three": "D3", "four": ""}
     columns = (
         Column("frozen", lambda report: report.frozen_baseline_acc, fraction, 6),
-        Column("margin", lambda report: report.margin_pp, pp, 1),
+        Column("margin", lambda report: report.margin_pp, pp),
     )
     axis_title = "margin, pp"
 
@@ -72,7 +74,7 @@ class FrozenMargin(Diagnostic):
         if margin is None or report.control is None:
             return self._without_margin(report)
         if why := _undecided(report, margin, self.limit(report)):
-            return self.finding(
+            finding = self.finding(
                 report,
                 Status.NOT_RESOLVED,
                 margin.pp,
@@ -80,6 +82,9 @@ class FrozenMargin(Diagnostic):
                 interval=_bounds(margin),
                 remedy=_narrower(report, margin, self.limit(report)),
             )
+            if not is_within_noise(report):
+                return finding
+            return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_RESOLVED, reaches=True))
         return self._decided(report, report.control, margin)
 
     def by_point(self, report: Report) -> Finding:
@@ -224,6 +229,18 @@ def margin_in_words(
     )
 
 
+def is_within_noise(report: Report) -> bool:
+    """Whether a paired margin reaches its minimum, and its interval does not exclude 0.
+
+    Where classes have a dozen images each this says nothing against the blocks, and (e) may tell.
+    """
+    margin = report.margin
+    if margin is None or report.control is None or report.control.score.outcomes is None:
+        return False
+    minimum = report.thresholds.frozen_acc_margin_pp
+    return margin.pp >= minimum and bool(_undecided(report, margin, minimum))
+
+
 def _undecided(report: Report, margin: Margin, minimum: float) -> str:
     """Why the interval of a margin decides nothing; empty where it does, or there is none."""
     bounds = margin.interval
@@ -243,6 +260,8 @@ def _narrower(report: Report, margin: Margin, minimum: float) -> str:
     """What may bring the interval of a margin to one side of the minimum."""
     remedies = []
     is_number = report.control is not None and report.control.score.outcomes is None
+    if report.log is not None:  # without outcomes, of which a control's could be paired
+        is_number = False
     if is_number:
         remedies.append("give the control itself in place of a number")
     bounds = margin.interval

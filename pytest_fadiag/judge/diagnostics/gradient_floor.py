@@ -35,7 +35,7 @@ class GradientFloor(Diagnostic):
     reads_logs = True
     stops_training = True
     published: ClassVar[Mapping[str, str]] = {"three": "D2", "four": ""}
-    columns = (Column("floor", lambda report: (report.bp_grad_norms or (None,))[-1], sig, 3),)
+    columns = (Column("floor", lambda report: (report.bp_grad_norms or (None,))[-1], sig),)
     curve_title = "median ‖g_l‖"
     curve_log = True
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..records import Depth, LinearReadout
-from ..words import and_more, distinct, fraction, interval, plural, pp, sig
-from .base import Column, Diagnostic, Finding, Report, Role, Status
+from ..words import distinct, fraction, interval, plural, pp, sig
+from .base import (
+    Column,
+    Diagnostic,
+    Finding,
+    Report,
+    Role,
+    Status,
+    classes_left_out,
+    fitted_to,
+)
 
 
 class LinearFloor(Diagnostic):
@@ -28,9 +36,7 @@ class LinearFloor(Diagnostic):
     needs = ("floor",)
     needs_stream = False
     columns = (
-        Column(
-            "linear", lambda report: report.floor.difference_pp if report.floor else None, pp, 8
-        ),
+        Column("linear", lambda report: report.floor.difference_pp if report.floor else None, pp),
     )
     axis_title = "network − linear, pp"
 
@@ -73,18 +79,3 @@ class LinearFloor(Diagnostic):
         yield fitted_to(report, readout)
         if readout.left_out:
             yield classes_left_out(readout.left_out, report.probe_unit)
-
-
-def fitted_to(report: Report, readout: Depth | LinearReadout) -> str:
-    """What linear readouts were fitted to and evaluated on."""
-    read = plural(readout.read, f"test {report.probe_unit}")
-    if readout.training:
-        fitted = plural(readout.fitted, report.probe_unit)
-        return f"fitted to {fitted} of {readout.training}, evaluated on {read}"
-    return f"fitted to {readout.fitted:,} of {read}, evaluated on the others, both ways"
-
-
-def classes_left_out(classes: tuple[int, ...], unit: str) -> str:
-    """Which classes no score counts."""
-    names = and_more([str(label) for label in classes], 9)
-    return f"fewer than 5 {unit}s in a half, not counted: class {names}"

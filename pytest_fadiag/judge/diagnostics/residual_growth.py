@@ -77,7 +77,7 @@ class ResidualGrowth(Diagnostic):
     published: ClassVar[Mapping[str, str]] = {"three": "D1", "four": ""}
     columns = (
         Column("‖h_L‖", lambda report: (report.residual_norms or (None,))[-1], sig, 4),
-        Column("growth", growth, sig, 2),
+        Column("growth", growth, sig),
     )
     curve_title = "median ‖h_l‖"
     curve_log = True

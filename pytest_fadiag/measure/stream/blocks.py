@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from os.path import commonprefix
 
 from ...judge.errors import AuditError
 from ...judge.words import and_more
@@ -92,14 +93,8 @@ def _largest(graph: Graph, stretch: Stretch, modules: list[str]) -> str:
 
 def _common_name(parameters: list[str]) -> str:
     """The name that some parameters share, as ``blocks.0``; else the first one."""
-    shared = []
-    for parts in zip(*(parameter.split(".") for parameter in parameters), strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
-    if shared or not parameters:
-        return ".".join(shared)
-    return parameters[0]
+    shared = commonprefix([parameter.split(".") for parameter in parameters])  # noqa: RUF071 (of lists)
+    return ".".join(shared) or next(iter(parameters), "")
 
 
 def _joined(graph: Graph, blocks: list[Block], segments: Iterable[Stretch]) -> list[Block]:
@@ -176,7 +171,7 @@ def _is_embedding(graph: Graph, first: Stretch, blocks: list[Block]) -> bool:
     classes: set[object] = set()
     for block in blocks:
         classes |= _classes(block.kind)
-    for call in graph.calls_in(first):
+    for call in graph.calls_around(graph.inside(first)):
         if type(call.module) in classes and any(call.module.children()):
             return False
     return True

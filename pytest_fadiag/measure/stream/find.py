@@ -215,7 +215,7 @@ class _Trial:
             spec=spec,
             covered=share if share < LEAST_COVERED else None,
         )
-        return Stream(tuple(sites), info, parameters, outside, tuple(tokens), self.outputs)
+        return Stream(tuple(sites), info, parameters, outside, tuple(tokens), layout, self.outputs)
 
     def _graph(self) -> Graph:
         """The forward pass taken apart, if a second pass and a smaller batch agree with it."""

@@ -18,7 +18,7 @@ def hidden_sums(graph: Graph, segment: Segment) -> list[int]:
     flow = Flow(graph, segment)
     sums = flow.sums()
     for sooner, later in combinations(sums, 2):
-        if flow.leads_through_weights(sooner, later):
+        if flow.weighted[later] >> sooner & 1:
             return sums
     return tower_sums(graph, segment)
 
@@ -81,10 +81,6 @@ class Flow:
     def sums(self) -> list[int]:
         """The values that are residual sums."""
         return [index for index in self.segment.values if self._joins_a_bypass(index)]
-
-    def leads_through_weights(self, sooner: int, later: int) -> bool:
-        """Whether one value leads to another through weights."""
-        return bool(self.weighted[later] >> sooner & 1)
 
     def _joins_a_bypass(self, index: int) -> bool:
         """Whether a value joins what weights made of a state and what bypasses them."""

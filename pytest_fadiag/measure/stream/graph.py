@@ -303,25 +303,20 @@ class Graph:
 
     def parameters(self, *stretches: Stretch) -> frozenset[str]:
         """The parameters that are read on the way within some stretches."""
-        names: set[str] = set()
-        for stretch in stretches:
-            for index in self.inside(stretch):
-                names |= self.nodes[index].parameters
-        return frozenset(names)
+        return self._parameters(set[int]().union(*map(self.inside, stretches)))
 
     def parameters_outside(self, *stretches: Stretch) -> frozenset[str]:
         """The parameters that are read on the way outside all of some stretches."""
-        indices = set(self.useful).difference(*map(self.inside, stretches))
+        return self._parameters(set(self.useful).difference(*map(self.inside, stretches)))
+
+    def _parameters(self, indices: Iterable[int]) -> frozenset[str]:
         names: set[str] = set()
         for index in indices:
             names |= self.nodes[index].parameters
         return frozenset(names)
 
-    def calls_in(self, stretch: Stretch) -> list[Call]:
-        """The calls in which something within a stretch was made."""
-        return self.calls_around(self.inside(stretch))
-
     def calls_around(self, indices: Iterable[int]) -> list[Call]:
+        """The calls in which some values were made."""
         calls: set[int] = set()
         for index in indices:
             calls.update(self._path(index))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from ...judge.records import StreamInfo
 from ..copies import named_modules
 from ..inputs import Outputs, call_network, tensors_in
 from ..types import ModelInput
+
+if TYPE_CHECKING:
+    from ..pooling import Layout
 
 Place = tuple[str, str, int]
 """A module's name, its ``input`` or ``output``, and how many calls of it came before."""
@@ -42,8 +45,8 @@ class Site:
 
     def is_at(self, other: Site) -> bool:
         """Whether both are the same end of a module call, or the same call of a function."""
-        same_function = self.function == other.function and self.occurrence == other.occurrence
-        return self.place == other.place and same_function
+        function = (other.function, other.occurrence)
+        return self.place == other.place and (self.function, self.occurrence) == function
 
     def __str__(self) -> str:
         name, end, _ = self.place
@@ -74,6 +77,8 @@ class Stream:
     """Those that are read before, between or after the blocks."""
     tokens: tuple[bool, ...]
     """Which states are lists of tokens, each of which has a norm of its own."""
+    layout: Layout = field(compare=False)
+    """Which dimension of a state counts its features."""
     outputs: Outputs = field(default_factory=Outputs, compare=False)
     """What reads the logits."""
 
