@@ -173,6 +173,8 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
     """Everything that makes the control of a report doubtful."""
     if report.control is None:
         return ()
+    if void(report.control.doubts):
+        return report.control.doubts  # its accuracy says nothing then
     return tuple(_doubts_about(report, report.control))
 
 
