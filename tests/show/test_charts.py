@@ -282,6 +282,9 @@ def test_the_page_works_in_a_browser(browser: Any, audit: Audit, tmp_path: Path)
     screen = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     assert run("return document.documentElement.scrollWidth") <= 390
+    file.write_text(page(of(builders.row(builders.exploded()))), "utf-8")
+    browser.get(file.as_uri())  # the tests of one network are read without scrolling sideways
+    assert run("return document.querySelector('.scroll').scrollWidth") <= 390
     assert browser.get_log("browser") == []
 
 
