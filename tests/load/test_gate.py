@@ -145,6 +145,8 @@ def test_data_that_unfold_are_refused(content: Any, expected: str, tmp_path: Pat
     [
         ("a.jsonl", b"\n" * 1_000_001, "1,000,001 lines; at most"),
         ("a.csv", b"\n" * 1_000_001, "1,000,001 lines; at most"),
+        ("a.csv", b"epoch,acc\n" + b"1,0.5\n" * 200_001, "200,002 rows; at most"),
+        ("a.json", b'{"log": [' + b"{}," * 200_001 + b"{}]}", "200,003 rows; at most"),
         ("a.json", b"[" + b"[]," * 3_000_001 + b"[]]", "entries; at most 6,000,000"),
         ("a.json", b" " * (65 << 20), "larger than 64 MB"),
     ],
