@@ -128,7 +128,7 @@ def test_a_place_without_data_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.pt").write_bytes(b"")
-    with pytest.raises(AuditError, match="expected one sub-folder|no such file or folder"):
+    with pytest.raises(AuditError, match=r"expected one sub-folder|no such file or folder"):
         load_data(spec)
 
 
