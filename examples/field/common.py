@@ -63,7 +63,7 @@ class Repository:
     """How many networks of each rule; one where that takes minutes."""
 
     def clone(self, folder: Path, mirror: Path | None) -> Path:
-        """The code at this commit without its notebooks, in a folder of its own."""
+        """The code at this commit without notebooks and pictures, in a folder of its own."""
         target = folder / "source" / self.name.replace("/", "+")
         if not target.exists():
             places = [f"https://github.com/{self.name}"]
@@ -82,10 +82,9 @@ class Repository:
             subprocess.run(
                 ["git", "clone", "--quiet", "--no-checkout", places[0], str(target)], check=True
             )
-            subprocess.run(
-                [*git, "checkout", "--quiet", self.commit, "--", ".", ":!*.ipynb", ":!*.pdf"],
-                check=True,
-            )
+            left_out = [f":!*.{kind}" for kind in ("ipynb", "pdf", "png", "gif", "nir")]
+            checkout = [*git, "checkout", "--quiet", self.commit, "--", ".", *left_out]
+            subprocess.run(checkout, check=True)
         return target
 
 

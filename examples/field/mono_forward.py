@@ -56,6 +56,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
     hold(start if frozen else [one.data for one in second.parameters()], second)
     second._forward_hooks.clear()
     model.output_layer.weight = model.projection_matrices[-1]
+    model.output_layer.bias = None  # a projection has none
     return model.requires_grad_()
 
 

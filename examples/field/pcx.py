@@ -115,7 +115,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
                 adam.zero_grad()
                 torch.nn.functional.cross_entropy(network(x), y).backward()
                 adam.step()
-        return [[np.asarray(p) for p in layer[1].values()] for layer in network.layers]
+        return [[np.asarray(one[key]) for key in ("weight", "bias")] for _, one in network.layers]
     for _ in range(5):
         for x, y in data.loader(64, shape=(784,)):
             step(x.numpy(), jax.nn.one_hot(y.numpy(), 10), model=model, **optims)

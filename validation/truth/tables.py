@@ -29,6 +29,8 @@ KINDS = (
     "shipped, healthy",
     "shipped, hollow",
 )
+UNLABELLED = ("initialised otherwise", "hardly trained")
+"""Networks that tell what the weights show, audited on two sets of images: nothing says what must be said of them."""
 HOLLOW = ("broken", "shipped, hollow")
 VERDICTS = ("trustworthy", "incomplete", "walk-back", "error")
 EXPECTED = {"healthy": "deg"}
@@ -117,14 +119,16 @@ def _flips(judged: Judged) -> Iterator[tuple[str, str, bool]]:
     for name, by_size in _by_size(judged).items():
         trusted = [size for size, (_, o) in by_size.items() if o.verdict_alone == "trustworthy"]
         walked = [size for size, (_, o) in by_size.items() if word(o.verdict_alone) == "walk-back"]
+        is_labelled = all(case.truth.kind not in UNLABELLED for case, _ in by_size.values())
         if trusted and walked:
-            yield name, f"trustworthy on {_listed(trusted)}, walked back on {_listed(walked)}", True
+            what = f"trustworthy on {_listed(trusted)}, walked back on {_listed(walked)}"
+            yield name, what, is_labelled
         for diagnostic in DIAGNOSTICS:
             passing = [size for size, (_, o) in by_size.items() if diagnostic.key in o.passed]
             firing = [size for size, (_, o) in by_size.items() if diagnostic.key in o.fired]
             if passing and firing:
                 what = f"({diagnostic.key}) passes on {_listed(passing)} and fires on {_listed(firing)}"
-                yield name, what, diagnostic.key != "g"
+                yield name, what, is_labelled and diagnostic.key != "g"
 
 
 def confusion(judged: Judged) -> list[str]:
