@@ -125,10 +125,6 @@ def check_judged(report: Report, path: Path) -> None:
     if not any(finding.measured for finding in report.findings):
         reason = "the last epoch has no number that a diagnostic needs, or the control is missing"
         raise AuditError(f"training log: {reason}\n  {path}")
-    try:
-        str(report)
-    except Exception as error:  # numbers that contradict each other fail in many ways
-        raise AuditError(f"training log: {type(error).__name__}: {error}\n  {path}") from error
 
 
 def read_log(
