@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .files import LARGEST_TEXT
-from .files import check_file as check_regular
 from .judge.errors import AuditError
 from .judge.words import one_line
 from .load.names import walk
@@ -455,7 +453,8 @@ class Flake8:
 def check_file(path: Path) -> list[Finding]:
     """The mistakes in one file; of a file that cannot be read one finding, FA0, says why."""
     try:
-        check_regular(path, LARGEST_TEXT)
+        if not path.is_file():
+            raise OSError("expected a regular file")
         with tokenize.open(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the escapes and comparisons in the file
             text = file.read()

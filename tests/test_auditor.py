@@ -382,11 +382,13 @@ def test_a_control_is_evaluated_only_where_its_margin_is_asked_for(
 def test_without_a_usable_control_depth_utility_stands_in(repo: Path) -> None:
     at_chance = Control(Score(1 / 3, 1400))
     assert report(repo, "abcde", control=at_chance).depth is not None
-    beside_a_sound_one = report(repo, "abcde", control=0.61)
+    assert report(repo, "abcde", control=0.61).depth is not None
+    audited = Control(Score.of([image < 854 for image in range(1400)]))
+    beside_a_sound_one = report(repo, "abcde", control=audited)
     assert beside_a_sound_one.depth is None
     finding = beside_a_sound_one.finding("e")
     assert finding.headline == "not needed: a sound control decides"
-    assert report(repo, "abcde", control=0.61, literal=True).depth is not None
+    assert report(repo, "abcde", control=audited, literal=True).depth is not None
 
 
 def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Path) -> None:
