@@ -310,6 +310,25 @@ def test_sums_of_a_projection_are_residual_sums() -> None:
     refused(stacked(Projected(), Whole(), Whole()), message)
 
 
+class Joined(Net):
+    """The head reads what each of a few layers leaves, side by side."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(layers)
+        self.join = nn.Linear(layers * D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states = [self.embed(x)]
+        for block in self.blocks:
+            states.append(block(states[-1]))
+        return self.head(self.norm(self.join(torch.cat(states[1:], 1))))
+
+
+def test_layers_that_the_head_reads_side_by_side_are_no_block() -> None:
+    """Taken for one, a layer before it could explode unseen."""
+    refused(Joined(3), BYPASS)
+
+
 def test_modules_of_one_class_with_a_sum_each_are_several_blocks_and_branches_are_not() -> None:
     refused(stacked(Beside(Whole), Whole()), "bypasses the sums in '1.left', '1.right' and '1'")
     assert find_stream(stacked(Beside(Branch), Whole()), X).blocks == ("1", "2")
