@@ -251,8 +251,13 @@ def test_each_state_has_its_rule() -> None:
         model.blocks.requires_grad_(False)
         bp(model, x, y)
 
+    def local_below(model: Any, x: Tensor, y: Tensor) -> None:
+        bp(model, x, y)
+        model.embed.weight.data += 0.1 * torch.sign(model.embed.weight.data)
+
     own, frozen, blind = "BP's own", "frozen", "label-free"
     assert states_of(hooked) == [own] * 5 and step_of(hooked).is_bp
+    assert states_of(local_below)[1:] == [own] * 4 and not step_of(local_below).is_bp
     assert states_of(oja) == [frozen, *[blind] * 3, frozen]
     assert states_of(uphill) == [frozen, *["against"] * 3, frozen]
     assert states_of(noise) == ["null"] * 5
