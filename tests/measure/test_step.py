@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -225,6 +226,13 @@ def test_decay_and_penalties_cancel_in_the_contrast() -> None:
         step = step_of(rule)
         assert max(np.abs(np.subtract(step.plain, without.plain))) > 0.1
         assert step.contrast == pytest.approx(without.contrast, abs=1e-5)
+
+
+def test_a_partial_function_has_the_name_of_its_function() -> None:
+    def rule(rate: float, model: Any, x: Tensor, y: Tensor) -> None:
+        bp(model, x, y)
+
+    assert step_of(partial(rule, 0.1), name="").source.endswith("rule")
 
 
 def test_each_state_has_its_rule() -> None:
