@@ -42,7 +42,7 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 zoo: $(VENV)-zoo/.ready ## stream detection on 429 networks, about two minutes on one core
 	$(VENV)-zoo/bin/python -m validation.zoo
 
-truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
+truth: $(VENV)/.ready   ## error rates on 226 labelled cases; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m validation.truth
 
 coverage: $(VENV)/.ready ## how often the intervals of (d) and (e) hold the truth, ten minutes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
 from .judge.errors import AuditError
-from .judge.words import ASCII, printable
+from .judge.words import ASCII, one_line, printable
 from .options import OPTIONS, declare
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return audit(words[1:])
         options = make_parser().parse_args(words or ["--help"])
         return int(options.run(options))
-    except AuditError as error:
+    except (AuditError, OSError) as error:  # the working folder is gone, the disk is full
         print(f"fadiag {words[0]}: {printable(str(error))}", file=sys.stderr)
         return USAGE_ERROR
 
@@ -344,7 +344,7 @@ def diff(options: argparse.Namespace) -> int:
 
     installed()
     lines = changes(read_audit(options.old), read_audit(options.new))
-    print("\n".join(map(printable, lines)) or "nothing changed")
+    print("\n".join(map(one_line, lines)) or "nothing changed")
     return int(bool(lines))
 
 

@@ -453,6 +453,8 @@ class Flake8:
 def check_file(path: Path) -> list[Finding]:
     """The mistakes in one file; of a file that cannot be read one finding, FA0, says why."""
     try:
+        if not path.is_file():
+            raise OSError("expected a regular file")
         with tokenize.open(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the escapes and comparisons in the file
             text = file.read()

@@ -24,6 +24,7 @@ from pytest_fadiag.load.controls import parse_controls
 from pytest_fadiag.load.data import DataSet, load_data
 from pytest_fadiag.load.setup import Setup
 from pytest_fadiag.measure import run
+from pytest_fadiag.show.compare import compare
 
 FACTORY = """
 import torch
@@ -85,8 +86,14 @@ def test_what_is_missing_is_added_and_the_rest_is_not_measured_again(
     report(repo, "ab")
     assert report(repo, "abe").depth is not None
     assert passes[1] == ["depth"]
-    assert report(repo, "a").depth is None, "what an earlier audit asked for is not shown"
     assert report(repo, "abe").depth is not None and len(passes) == 2
+
+
+@pytest.mark.parametrize("keys", ["a", "b", "d", "e", "ag"])
+def test_what_an_earlier_audit_asked_for_is_not_shown(repo: Path, keys: str) -> None:
+    alone = report(repo, keys, Auditor(Setup(data="data.npz", base=repo)), control=0.5)
+    report(repo, "abceg")
+    assert compare(alone, report(repo, keys, control=0.5)).problems == []
 
 
 def test_what_another_worker_added_is_not_measured_again(
@@ -375,11 +382,13 @@ def test_a_control_is_evaluated_only_where_its_margin_is_asked_for(
 def test_without_a_usable_control_depth_utility_stands_in(repo: Path) -> None:
     at_chance = Control(Score(1 / 3, 1400))
     assert report(repo, "abcde", control=at_chance).depth is not None
-    beside_a_sound_one = report(repo, "abcde", control=0.61)
+    assert report(repo, "abcde", control=0.61).depth is not None
+    audited = Control(Score.of([image < 854 for image in range(1400)]))
+    beside_a_sound_one = report(repo, "abcde", control=audited)
     assert beside_a_sound_one.depth is None
     finding = beside_a_sound_one.finding("e")
     assert finding.headline == "not needed: a sound control decides"
-    assert report(repo, "abcde", control=0.61, literal=True).depth is not None
+    assert report(repo, "abcde", control=audited, literal=True).depth is not None
 
 
 def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Path) -> None:

@@ -84,7 +84,17 @@ def test_beside_a_number_that_the_noise_reaches_no_result_is_trustworthy(
     model = networks["deep"]
     made = diagnose(model, X, Y, control=score_of(model) - above)
     assert made.margin_interval is not None and 0 in made.margin_interval
-    assert word_of(made) != "trustworthy" and made.finding("e").headline.startswith("not needed")
+    assert word_of(made) != "trustworthy"
+
+
+def test_a_number_hides_what_is_wrong_with_a_control_so_depth_is_measured_too(
+    networks: dict[str, nn.Module],
+) -> None:
+    """Blocks that learnt nothing pass (d) beside the accuracy of a control that is too weak."""
+    model = networks["hollow"]
+    made = diagnose(model, X, Y, control=score_of(model) - 0.1)
+    assert made.finding("d").passed and "e" in made.fired
+    assert diagnose(networks["deep"], X, Y, control=networks["control"]).depth is None
 
 
 def test_only_its_config_makes_a_network_its_own_bp_twin(

@@ -662,8 +662,23 @@ class Decisive(msgspec.Struct, frozen=True, kw_only=True):
     step: Step | None = None
 
 
-OPTIONAL_PARTS = frozenset({"credit", "step", "depth", "floor", "precision"})
-"""The parts of a measurement that one metric computes, which has their name."""
+COMPUTED = {
+    "states": ("residual_norms", "nonfinite_states"),
+    "gradients": (
+        *("bp_grad_norms", "gradient_per_unit_error", "nonfinite_gradients", "effective_rank"),
+        *("tokens", "tokens_without_gradient"),
+    ),
+    "directions": (
+        *("stability_layer", "cross_batch_stability", "sample_invariance", "eval_classes"),
+        "zero_gradient_samples",
+    ),
+    "output-error": ("output_error_norm", "output_error_drift", "loss_bias"),
+    **{name: (name,) for name in ("credit", "step", "depth", "floor", "precision")},
+}
+"""What single metrics compute."""
+WITHOUT_STREAM = {"accuracy", "output-error", "floor"}
+WITHOUT_REFERENCE = {*WITHOUT_STREAM, "states", "depth", "control-readout"}
+"""The metrics that need no stream, and those that rest on no proven reference."""
 
 
 class Epoch(Decisive, frozen=True, kw_only=True):
@@ -721,9 +736,15 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     """What metrics of other packages computed, by their names."""
 
     def restricted_to(self, metrics: Iterable[str]) -> Self:
-        """This measurement with no more of its optional parts than these metrics compute."""
-        unasked = OPTIONAL_PARTS.difference(metrics)
-        return msgspec.structs.replace(self, **dict.fromkeys(unasked))
+        """This measurement with no more than these metrics compute."""
+        asked = set(metrics)
+        unasked = [name for metric in COMPUTED.keys() - asked for name in COMPUTED[metric]]
+        if asked <= WITHOUT_REFERENCE:
+            unasked.append("reference")
+        if asked <= WITHOUT_STREAM:
+            unasked += ["stream", "stream_problem"]
+        unset = Measurement()
+        return msgspec.structs.replace(self, **{name: getattr(unset, name) for name in unasked})
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):

@@ -343,8 +343,12 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     @property
     def control_decides(self) -> bool:
-        """Whether there is a control that nothing questions, so that (d) decides, and not (e)."""
-        return self.control is not None and not self.questions_control and not is_within_noise(self)
+        """Whether (d) decides, and not (e): by a control that was audited too, without a doubt.
+
+        What a number stands for cannot be looked at.
+        """
+        is_audited = self.control is not None and self.control.score.outcomes is not None
+        return is_audited and not self.questions_control and not is_within_noise(self)
 
     @property
     def margin_share(self) -> float | None:

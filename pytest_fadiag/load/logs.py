@@ -30,6 +30,8 @@ RECORDER = "pytest-fadiag"
 MOST_LAYERS = 10_000
 MOST_EPOCHS = 5_000
 MOST_LINES = 1_000_000
+MOST_ROWS = 200_000
+"""Lines of a table, or objects of JSON."""
 ALIASES = {
     "epoch": "epoch Epoch step Step global_step _step",
     "residual_norms": "residual_norms hidden_norms",
@@ -167,6 +169,9 @@ def _document(path: Path) -> Values:
     lines = text.count("\n")
     if lines > MOST_LINES:
         raise AuditError(f"{lines:,} lines; at most {MOST_LINES:,}")
+    rows = lines if path.suffix == ".csv" else text.count("{")
+    if rows > MOST_ROWS:
+        raise AuditError(f"{rows:,} rows; at most {MOST_ROWS:,}: keep every k-th")
     if path.suffix == ".csv":
         return {"log": _csv_rows(text)}
     try:
@@ -263,6 +268,8 @@ def _entries(rows: list[Values], columns: Mapping[str, str], table: bool) -> lis
         epoch = epochs.setdefault(values.get("epoch") if table else number, {"norms": {}})
         norms = epoch["norms"] | values["norms"]
         epoch.update(values, norms=norms)
+    if len(epochs) > MOST_EPOCHS:
+        raise AuditError(f"{len(epochs):,} epochs; at most {MOST_EPOCHS:,}: keep every k-th")
     entries: list[Entry] = []
     for epoch in epochs.values():
         entries.append(convert(epoch, Entry, f"epoch {epoch.get('epoch')!r:.20}"))
@@ -273,8 +280,6 @@ def _entries(rows: list[Values], columns: Mapping[str, str], table: bool) -> lis
             raise AuditError(
                 f"epoch {later.epoch} follows epoch {earlier.epoch}; keep one training run per log"
             )
-    if len(entries) > MOST_EPOCHS:
-        raise AuditError(f"{len(entries):,} epochs; at most {MOST_EPOCHS:,}: keep every k-th")
     if not entries:
         raise AuditError(
             f"no epoch with a known number; name its columns by --fa-log-columns, or {ACCEPTED}"

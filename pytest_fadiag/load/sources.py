@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -60,7 +61,7 @@ def parse_data(spec: str, base: Path | None = None) -> tuple[str, Path]:
             return "factory", Path(spec)
         else:
             raise AuditError(f"unknown data {spec!r}; accepted: {ACCEPTED}")
-    path = (base or Path()) / Path(place).expanduser()
+    path = (base or Path()) / os.path.expanduser(place)
     if not path.exists():
         raise AuditError(f"data {spec!r}: no such file or folder\n  {path}")
     return kind, path
@@ -98,7 +99,7 @@ def _first_file(root: Path, places: Sequence[str], name: str) -> Path | None:
 def _images(root: Path) -> list[tuple[Path, int]]:
     """The images of one sub-folder per class, in the order of torchvision's ImageFolder."""
     samples: list[tuple[Path, int]] = []
-    classes = sorted(filter(Path.is_dir, root.iterdir()))
+    classes = sorted(filter(Path.is_dir, root.iterdir())) if root.is_dir() else []
     empty = not classes
     for label, folder in enumerate(classes):
         images = [file for file in walk(folder) if file.name.lower().endswith(IMAGES)]

@@ -90,7 +90,7 @@ class Probe:
         self.folds = folds
         self.halves = halves
         self.unread: list[tuple[Tensor, Tensor]] = []
-        """Indices of units, and their z, until they can be read."""
+        """Indices of units, and their features, until they can be read."""
         self.moments: dict[int, Tensor] = {}
         """Weighted products of [1, z] and [1, z, targets], by part."""
         self.ridges: dict[int, list[Ridge]] = {}
@@ -115,18 +115,33 @@ class Probe:
             chosen = parts == part
             self.moments[key] = weighted[chosen].T @ rows[chosen] + self.moments.get(key, 0.0)
 
+    def normalised(self, features: Tensor, units: Tensor) -> Tensor:
+        """The z of units that are read, of which the broken ones are noted."""
+        z, broken = normalised(features)
+        self.broken[units] = broken.cpu()
+        return z
+
     def solve(self) -> None:
-        """Fit, once all samples have been taken, and read what was taken along."""
+        """Fit, once all samples have been taken, and read what was taken along.
+
+        What is fitted to and read alike is fitted to here, in pieces that are larger than a batch.
+        """
+        pieces = []
+        for units, features in chunked(self.unread):
+            pieces.append((units, self.normalised(features, units)))
+        self.unread = []
+        if self.folds.fit is self.folds.read:
+            for units, z in pieces:
+                self.fit(z, units)
         for fold in self.folds.numbers:
             moments = [self.moments[part] for part in sorted(self.moments) if part // 2 == fold]
-            features = len(moments[0]) - 1
-            self.ridges[fold] = [Ridge.of(sum(moments[1:], moments[0]), features)]
+            features_of_z = len(moments[0]) - 1
+            self.ridges[fold] = [Ridge.of(sum(moments[1:], moments[0]), features_of_z)]
             if self.halves:
-                self.ridges[fold].append(Ridge.of(moments[0], features))
+                self.ridges[fold].append(Ridge.of(moments[0], features_of_z))
         self.moments = {}
-        for units, z in chunked(self.unread):
+        for units, z in pieces:
             self.read(z, units)
-        self.unread = []
 
     def read(self, z: Tensor, units: Tensor) -> None:
         """Predict the samples of each fold by what is fitted to the other one."""
@@ -152,29 +167,25 @@ class Curve:
         """Whether what is read is kept until it can be."""
 
     def take(self, batch: Batch, samples: Units) -> None:
-        """Fit to the units of a batch, or take them along to be read, or both."""
-        for probe, units, z in self._normalised(batch, samples):
-            if samples is self.folds.fit:
-                probe.fit(z, units)
+        """Take the units of a batch along, or fit to them where they are not kept."""
+        for probe, units, features in self._units(batch, samples):
             if self.keeps and samples is self.folds.read:
-                probe.unread.append((units, z))
+                probe.unread.append((units, features))
+            elif samples is self.folds.fit:
+                probe.fit(normalised(features)[0], units)
 
-    def _normalised(self, batch: Batch, samples: Units) -> Iterator[tuple[Probe, Tensor, Tensor]]:
-        """By probe the units of a batch and their z; which are broken is noted where it reads."""
+    def _units(self, batch: Batch, samples: Units) -> Iterator[tuple[Probe, Tensor, Tensor]]:
+        """By probe the units of a batch and their features."""
         states = batch.features[self.states]
         if not self.probes:
             self._make_probes([state.shape[1] for state in states])
         units = samples.of(batch)
         for probe, state in zip(self.probes, states, strict=True):
             rows = (units - batch.start * samples.per_sample).to(state.device)
-            z, broken = normalised(state[rows])
-            if samples is self.folds.read:
-                probe.broken[units] = broken.cpu()
-            yield probe, units, z
+            yield probe, units, state[rows]
 
     def _make_probes(self, widths: list[int]) -> None:
-        numbers = sum(min(width, WIDEST) for width in widths) * len(self.folds.read)
-        self.keeps = 4 * numbers <= KEPT_BYTES
+        self.keeps = 4 * sum(widths) * len(self.folds.read) <= KEPT_BYTES
         last = len(widths) - 1
         for layer in range(len(widths)):
             self.probes.append(Probe(self.folds, halves=layer in (0, last)))
@@ -190,8 +201,8 @@ class Curve:
         if self.keeps:
             return
         for batch in source.batches(FEATURES):
-            for probe, units, z in self._normalised(batch, self.folds.read):
-                probe.read(z, units)
+            for probe, units, features in self._units(batch, self.folds.read):
+                probe.read(probe.normalised(features, units), units)
 
     def outcomes(self) -> list[Tensor]:
         """What each probe makes of the units that are read."""
@@ -309,12 +320,12 @@ class DepthProbes:
         curve = Curve(self.folds, 1)
         for batch in source.batches(FEATURES):
             curve.take(batch, self.folds.read)
+        curve.finish(source)
         # States that are not finite would make every network look better than its null.
         broken = max(int(probe.broken.sum()) for probe in curve.probes)
         if broken:
             images = plural(broken, "image")
             raise AuditError(f"with re-initialised blocks, states are NaN or inf for {images}")
-        curve.finish(source)
         return curve
 
     def _beyond_null(

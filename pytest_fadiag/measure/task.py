@@ -19,6 +19,8 @@ from .vectors import column, row_norms
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES = {"ce": "cross-entropy", "mse": "squared error", "bce": "binary cross-entropy"}
 MODULES = {nn.CrossEntropyLoss: "ce", nn.MSELoss: "mse", nn.BCEWithLogitsLoss: "bce"}
+LARGEST_LABEL = 10_000_000
+"""Above it, memory is not spent on counting classes."""
 FITTING = {"classes": ("ce", "mse", "bce"), "regression": ("mse",), "tokens": ("ce",)}
 """The kinds of tasks, and the losses that each can have beside a function, the usual one first."""
 IGNORED = -100
@@ -193,6 +195,10 @@ class Task:
             negative &= y != IGNORED
         if bool(negative.any()):
             raise AuditError(f"a label is {int(y.min())}; classes and tokens run from 0 on")
+        if bool((y > LARGEST_LABEL).any()):
+            raise AuditError(
+                f"a label is {int(y.max())}; there are at most {LARGEST_LABEL:,} classes"
+            )
         if self.kind == "tokens" or y.ndim == 1:
             return y.long()
         if y.shape[1] > 1:

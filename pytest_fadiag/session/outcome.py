@@ -161,12 +161,12 @@ def _longrepr(
     An error that an earlier test showed points to that test.
     """
     text = printable(str(error))
+    headline, _, _ = text.partition("\n")
     if isinstance(error, AuditFailure):
         headline = error.headline
     else:
         first_test = first_errors.setdefault(text, item.nodeid)
         if first_test != item.nodeid:
             text = f"same error as {first_test}"
-        headline, _, _ = text.partition("\n")
     crash = ReprFileLocation(name, 0, one_line(headline.replace(f"{item.config.rootpath}/", "")))
     return ReprExceptionInfo(reprtraceback=ReprTracebackNative([f"{text}\n"]), reprcrash=crash)

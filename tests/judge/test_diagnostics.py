@@ -421,11 +421,6 @@ def test_what_is_not_resolved_says_why() -> None:
             {"interval": (2.0, 10.0), "half_interval": (0.1, 2.3)},
             "alone is not enough: the lower bound is +2.00 pp, below 3 pp",
         ),
-        (
-            0.745,
-            {"fitted": 999},
-            "alone is not enough: probes were fitted to 999 samples, fewer than 1,000",
-        ),
         (0.76, {"fitted": 999}, ""),
         (0.78, {"trained": (0, 1)}, ""),
         (
@@ -448,6 +443,15 @@ def test_a_pass_stands_alone_where_blocks_are_trained_and_the_gain_is_sure(
     made = made.replace(depth=msgspec.structs.replace(made.depth, **changes))  # type: ignore[type-var]
     finding = made.finding("e")
     assert finding.passed and str(finding.open or "") == missing
+
+
+def test_a_small_utility_of_probes_that_are_fitted_to_few_is_not_resolved() -> None:
+    made = probed(healthy(), 0.7, 0.7, 0.7, 0.7, 0.745, null=0.7)
+    made = made.replace(depth=msgspec.structs.replace(made.depth, fitted=999, read=1_998))  # type: ignore[type-var]
+    finding = made.finding("e")
+    assert finding.status.value == "not resolved"
+    assert "fitted to 999: fewer than 1,000" in finding.headline
+    assert "test on about 2,000 samples" in finding.remedy
 
 
 def test_the_report_says_what_probes_were_fitted_to_and_what_weights_tell() -> None:

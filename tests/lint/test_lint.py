@@ -7,10 +7,13 @@ Lines of the samples that must be found end in ``# ← number``; no other line m
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +134,15 @@ def test_a_file_that_cannot_be_read_is_one_line_and_the_others_are_read(
     first, *_, last = capsys.readouterr().out.splitlines()
     assert re.search(r"odd\.py:\d+:\d+: FA[02] ", first)
     assert "z.py:1:5: FA1" in last
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_pipe_or_a_device_in_a_folder_is_not_opened(
+    make: Callable[[Path], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path / "odd.py")
+    assert lint.main([str(tmp_path)]) == 1
+    assert "odd.py:1:1: FA0 cannot be read as Python" in capsys.readouterr().out
 
 
 def test_a_latin_1_file_that_says_so_is_read(tmp_path: Path) -> None:

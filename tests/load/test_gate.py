@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from support import network
 
+from pytest_fadiag import diagnose
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.load import checkpoint, logs
 from pytest_fadiag.load.checkpoint import load_checkpoint
@@ -121,6 +122,22 @@ def test_lists_in_lists_are_read_to_a_depth(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "a.pt")
 
 
+@pytest.mark.parametrize("spec", ["folder:net.pt", "~nobody-of-this-name/x.npz"])
+def test_a_place_without_data_is_refused(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.pt").write_bytes(b"")
+    with pytest.raises(AuditError, match=r"expected one sub-folder|no such file or folder"):
+        load_data(spec)
+
+
+def test_a_label_that_is_an_id_is_refused_before_classes_are_counted() -> None:
+    y = torch.tensor([0, 10**12]).repeat(150)
+    with pytest.raises(AuditError, match="a label is 1000000000000; there are at most"):
+        diagnose(network(), torch.randn(300, 20), y)
+
+
 def load_data_of(x: np.ndarray[Any, Any], folder: Path) -> Any:
     np.savez(folder / "images.npz", x=x, y=np.arange(len(x)))
     return load_data(str(folder / "images.npz"))
@@ -145,6 +162,8 @@ def test_data_that_unfold_are_refused(content: Any, expected: str, tmp_path: Pat
     [
         ("a.jsonl", b"\n" * 1_000_001, "1,000,001 lines; at most"),
         ("a.csv", b"\n" * 1_000_001, "1,000,001 lines; at most"),
+        ("a.csv", b"epoch,acc\n" + b"1,0.5\n" * 200_001, "200,002 rows; at most"),
+        ("a.json", b'{"log": [' + b"{}," * 200_001 + b"{}]}", "200,003 rows; at most"),
         ("a.json", b"[" + b"[]," * 3_000_001 + b"[]]", "entries; at most 6,000,000"),
         ("a.json", b" " * (65 << 20), "larger than 64 MB"),
     ],

@@ -151,6 +151,26 @@ def test_diff_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "runs/bp_s42.pt: trustworthy → walk back (a b d)" in capsys.readouterr().out
 
 
+def test_a_name_with_a_line_break_is_one_line_of_a_diff(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = written(tmp_path, "1.json", row(healthy(), checkpoint="a.pt"))
+    new = written(tmp_path, "2.json", row(healthy(), checkpoint="a.pt\nnothing changed"))
+    assert cli.main(["diff", old, new]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_working_folder_that_is_gone_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = written(tmp_path, "1.json", row(healthy()))
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(["show", audit]) == 4
+    assert capsys.readouterr().err == "fadiag show: [Errno 2] No such file or directory\n"
+
+
 def test_verify_and_lint_get_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(

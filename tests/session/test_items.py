@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -139,6 +140,22 @@ def test_a_broken_checkpoint_is_an_error_of_its_own_tests_and_told_once(repo: Re
         ["ERROR runs/dfa_s42.pt::residual-growth - runs/dfa_s42.pt: *"]
     )
     assert text.count("\nsame error as runs/dfa_s42.pt::residual-growth") == 3
+
+
+def test_an_unfinished_download_costs_no_report_of_the_others(repo: Repo) -> None:
+    (repo.path / "hf").mkdir()
+    index = {"weight_map": {"embed.weight": "model-00001-of-00002.safetensors"}}
+    (repo.path / "hf" / "model.safetensors.index.json").write_text(json.dumps(index))
+    outcomes = repo.outcomes(BP, "--fa-checkpoint=hf/model.safetensors.index.json")
+    assert outcomes["bp_s42"] == "a. b. c. ds"
+    assert outcomes["model.safetensors.index"] == "aE bE cE dE"
+
+
+def test_the_table_names_an_error_whatever_the_order_of_the_tests(repo: Repo) -> None:
+    (repo.path / "runs" / "dfa_s42.pt").write_bytes(b"not a checkpoint")
+    repo.write("conftest.py", "def pytest_collection_modifyitems(items):\n    items.reverse()\n")
+    (row,) = repo.audit(DFA)["rows"]
+    assert "runs/dfa_s42.pt: not a readable file of tensors" in row["reason"]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,8 @@ def deep_and_hollow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_data(folder / "few.npz", x[:900], y[:900])
     save(folder / "runs" / "hollow_s1.pt", network(20, 24, 3, 4))
     save(folder / "runs" / "deep_s1.pt", fit(network(20, 24, 3, 4), *rings(4_000, 1), 400))
+    control = fit(network(20, 24, 3, 4, frozen=True), *rings(4_000, 1), 400)
+    save(folder / "controls" / "frozen_deep_s1.pt", control)
     return folder
 
 
@@ -148,7 +150,7 @@ def deep(pytester: pytest.Pytester, deep_and_hollow: Path) -> Repo:
     ("options", "deep_outcomes", "hollow_outcomes"),
     [
         ("", "a. b. c. ds e. g.", "a. b. c. ds eF g."),
-        ("--fa-frozen=0.5", "a. b. c. d. es g.", "a. b. c. dF es g."),
+        ("--fa-frozen=0.5", "a. b. c. d. e. g.", "a. b. c. dF eF g."),
         ("--fa-frozen=0.5 --fa-diagnostics=abcde", "a. b. c. d. e.", "a. b. c. dF eF"),
         ("--fa-frozen=0.25", "a. b. c. ds e. g.", "a. b. c. ds eF g."),
         ("--fa-frozen=0.25 --fa-diagnostics=abcde", "a. b. c. ds e.", "a. b. c. ds eF"),
@@ -174,7 +176,7 @@ def test_beside_an_unusable_control_depth_fails_for_itself(deep: Repo) -> None:
 
 
 def test_beside_a_sound_control_depth_is_not_needed_unless_it_is_asked_for(deep: Repo) -> None:
-    deep.ini(fa_data="data.npz", fa_checkpoint="runs/deep_s1.pt", fa_frozen="0.5")
+    deep.ini(fa_data="data.npz", fa_checkpoint="runs/deep_s1.pt", fa_frozen="controls/*.pt")
     result = deep.run("-rs")
     result.stdout.fnmatch_lines(["SKIPPED *not needed: a sound control decides"])
     result.stdout.fnmatch_lines(["✓ TRUSTWORTHY  deep, *"])

@@ -13,12 +13,10 @@ from .auditing import Outcome, audited
 from .catalogue import Case, cases, networks
 from .data import MIXES, SIZES, evaluations
 from .files import is_made, make
-from .tables import confusion, disagreements, margins, sizes, verdicts
+from .tables import UNLABELLED, confusion, disagreements, margins, sizes, verdicts
 from .work import run
 
 HERE = Path(__file__).resolve().parent
-UNLABELLED = ("initialised otherwise", "hardly trained")
-"""Networks that tell what the weights show, audited on two sets of images: nothing says what must be said of them."""
 
 
 def main() -> int:

@@ -339,7 +339,7 @@ def _initialised_otherwise() -> Iterator[Case]:
         elif recipe.steps == SHORT:
             yield Case(name, name, Truth("hardly trained"))
         else:
-            yield Case(name, name, Truth("initialised otherwise", silent="ab"))
+            yield Case(name, name, Truth("initialised otherwise"))
 
 
 def _beside_bad_controls() -> Iterator[Case]:

@@ -29,6 +29,8 @@ KINDS = (
     "shipped, healthy",
     "shipped, hollow",
 )
+UNLABELLED = ("initialised otherwise", "hardly trained")
+"""Networks that tell what the weights show, audited on two sets of images: nothing says what must be said of them."""
 HOLLOW = ("broken", "shipped, hollow")
 VERDICTS = ("trustworthy", "incomplete", "walk-back", "error")
 EXPECTED = {"healthy": "deg"}
@@ -61,8 +63,8 @@ def disagreements(judged: Judged) -> list[Disagreement]:
         for what, serious in _differences(case, outcome):
             difference = Disagreement(case.name, outcome.mix, what, in_a_line(outcome), serious)
             differences.append(difference)
-    for what in _flips(judged):
-        differences.append(Disagreement(*what, serious=True))
+    for name, what, serious in _flips(judged):
+        differences.append(Disagreement(name, "sizes", what, "", serious))
     return sorted(differences, key=lambda difference: not difference.serious)
 
 
@@ -93,7 +95,8 @@ def _differences(case: Case, outcome: Outcome) -> Iterator[tuple[str, bool]]:
         yield unnamed, True
     is_questioned = truth.questions in outcome.text or "control rejected" in outcome.text
     if truth.questions and not is_questioned:
-        yield f"nothing is said of a control that should be questioned ({truth.questions})", True
+        what = f"nothing is said of a control that should be questioned ({truth.questions})"
+        yield what, outcome.mix != "mostly one"  # a dozen images of a class do not tell it
 
 
 def _by_size(judged: Judged) -> dict[str, dict[int, tuple[Case, Outcome]]]:
@@ -108,15 +111,24 @@ def _by_size(judged: Judged) -> dict[str, dict[int, tuple[Case, Outcome]]]:
     return sized
 
 
-def _flips(judged: Judged) -> Iterator[tuple[str, str, str, str]]:
-    """The diagnostics that pass on one size of the test set and fire on another."""
+def _flips(judged: Judged) -> Iterator[tuple[str, str, bool]]:
+    """What passes on one size of the test set and fires on another, with whether that must not be.
+
+    A linear readout rises with the images that it is fitted to, so (g) may fire on more of them; a verdict may not turn.
+    """
     for name, by_size in _by_size(judged).items():
+        trusted = [size for size, (_, o) in by_size.items() if o.verdict_alone == "trustworthy"]
+        walked = [size for size, (_, o) in by_size.items() if word(o.verdict_alone) == "walk-back"]
+        is_labelled = all(case.truth.kind not in UNLABELLED for case, _ in by_size.values())
+        if trusted and walked:
+            what = f"trustworthy on {_listed(trusted)}, walked back on {_listed(walked)}"
+            yield name, what, is_labelled
         for diagnostic in DIAGNOSTICS:
             passing = [size for size, (_, o) in by_size.items() if diagnostic.key in o.passed]
             firing = [size for size, (_, o) in by_size.items() if diagnostic.key in o.fired]
             if passing and firing:
                 what = f"({diagnostic.key}) passes on {_listed(passing)} and fires on {_listed(firing)}"
-                yield name, "sizes", what, ""
+                yield name, what, is_labelled and diagnostic.key != "g"
 
 
 def confusion(judged: Judged) -> list[str]:

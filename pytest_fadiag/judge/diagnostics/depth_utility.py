@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 ALONE_PP = 6.0
 """Without a reliable control a pass needs a utility of this, or a lower bound at the minimum."""
 FEWEST_FITTED = 1_000
-"""For the lower bound to count: probes fitted to fewer flatter hollow networks by up to 3 pp."""
+"""For a pass of less than that: probes fitted to fewer flatter hollow networks by up to 3 pp."""
 
 
 def _shown(report: Report) -> float | None:
@@ -244,15 +244,16 @@ def _why_not_alone(report: Report, depth: Depth, minimum: float) -> Open | None:
     if not _shows_training(depth):
         missing.append("the weights do not show that half of the blocks were trained")
     low, _ = depth.bounds_pp
-    if depth.value_pp - depth.allowance_pp < ALONE_PP:
-        if low < minimum:
-            missing.append(f"the lower bound is {pp(low)} pp, below {limit(minimum)} pp")
-        elif depth.fitted < FEWEST_FITTED:
-            fitted = plural(depth.fitted, report.probe_unit)
-            missing.append(f"probes were fitted to {fitted}, fewer than {FEWEST_FITTED:,}")
+    if low < minimum and not _is_large(depth):
+        missing.append(f"the lower bound is {pp(low)} pp, below {limit(minimum)} pp")
     if not missing:
         return None
     return Open(OpenKind.NOT_ENOUGH_ALONE, f"alone is not enough: {' and '.join(missing)}")
+
+
+def _is_large(depth: Depth) -> bool:
+    """Whether the utility is so large that its lower bound, or few images, change nothing."""
+    return depth.value_pp - depth.allowance_pp >= ALONE_PP
 
 
 def _remedy(report: Report, depth: Depth, minimum: float) -> str:
@@ -336,9 +337,14 @@ def _unresolved(depth: Depth, minimum: float) -> str:
         if _fires(depth, minimum):
             return ""
         return f"{number}, but there is no null: {_no_null(depth)}"
-    passes = value >= minimum and low > 0
-    if passes or _fires(depth, minimum):
+    if _fires(depth, minimum):
         return ""
+    if value >= minimum and low > 0:
+        if depth.fitted >= FEWEST_FITTED or _is_large(depth):
+            return ""
+        return (
+            f"{number}, fitted to {depth.fitted:,}: fewer than {FEWEST_FITTED:,} decide too little"
+        )
     return f"{number}: whether it reaches {limit(minimum)} pp is undecided"
 
 
