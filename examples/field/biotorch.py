@@ -41,8 +41,11 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
 
 def loss(rule: str, model: Any, x: Any, y: Any) -> Any:
-    """Their forward of a batch: for DFA it takes the labels and hands the error to every layer."""
-    outputs = model(x, y, cross_entropy) if rule == "dfa" else model(x)
+    """Their forward of a batch: in training DFA takes the labels and hands the error to every layer."""
+    if rule != "dfa":
+        return cross_entropy(model(x), y)
+    outputs = model.train()(x, y, cross_entropy)
+    model.eval()
     return cross_entropy(outputs, y)
 
 

@@ -615,12 +615,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_bp(self) -> bool:
-        """Whether the step of every block that is not frozen is BP's own."""
-        cosines = []
+        """Whether the step of embedding and blocks, where they change, is BP's own."""
+        changed = []
         for part, cosine, change in zip(self.parts, self.least_plain, self.change, strict=True):
-            if part not in ENDS and change:
-                cosines.append(cosine)
-        return bool(cosines) and all(cosine >= BP_COSINE for cosine in cosines)
+            if part != "head" and change:
+                changed.append((part, cosine))
+        has_blocks = any(part != "embedding" for part, _ in changed)
+        return has_blocks and all(cosine >= BP_COSINE for _, cosine in changed)
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):

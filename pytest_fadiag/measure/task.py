@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -328,6 +329,8 @@ class Task:
 
 def name_of(function: object) -> str:
     """What a report calls a function that no option names."""
+    if isinstance(function, partial):
+        return name_of(function.func)
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -227,6 +228,13 @@ def test_decay_and_penalties_cancel_in_the_contrast() -> None:
         assert step.contrast == pytest.approx(without.contrast, abs=1e-5)
 
 
+def test_a_partial_function_has_the_name_of_its_function() -> None:
+    def rule(rate: float, model: Any, x: Tensor, y: Tensor) -> None:
+        bp(model, x, y)
+
+    assert step_of(partial(rule, 0.1), name="").source.endswith("rule")
+
+
 def test_each_state_has_its_rule() -> None:
     def hooked(model: Any, x: Tensor, y: Tensor) -> None:
         """BP by mistake: its hooks return nothing."""
@@ -251,8 +259,13 @@ def test_each_state_has_its_rule() -> None:
         model.blocks.requires_grad_(False)
         bp(model, x, y)
 
+    def local_below(model: Any, x: Tensor, y: Tensor) -> None:
+        bp(model, x, y)
+        model.embed.weight.data += 0.1 * torch.sign(model.embed.weight.data)
+
     own, frozen, blind = "BP's own", "frozen", "label-free"
     assert states_of(hooked) == [own] * 5 and step_of(hooked).is_bp
+    assert states_of(local_below)[1:] == [own] * 4 and not step_of(local_below).is_bp
     assert states_of(oja) == [frozen, *[blind] * 3, frozen]
     assert states_of(uphill) == [frozen, *["against"] * 3, frozen]
     assert states_of(noise) == ["null"] * 5
