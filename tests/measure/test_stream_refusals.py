@@ -739,6 +739,27 @@ def test_a_wrong_name_gets_no_hint_where_the_blocks_found_are_not_the_whole_stre
     assert "--fa-stream" not in str(caught.value)
 
 
+class Multiplied(Net):
+    """The head reads the product of what a few layers leave."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        product = torch.ones(())
+        for block in self.blocks:
+            h = block(h)
+            product = product * (1 + h)
+        return self.head(product)
+
+
+def test_a_wrong_name_gets_no_hint_that_names_other_blocks_than_those_found() -> None:
+    """What holds two of the layers is no module: named, it would be left out."""
+    net = Multiplied().eval()
+    assert len(find_stream(net, X).info.blocks) == 2
+    with pytest.raises(AuditError) as caught:
+        find_stream(net, X, "layers.*")
+    assert "--fa-stream=" not in str(caught.value)
+
+
 class Gated(Net):
     """Its second block runs if a parameter is above 0."""
 

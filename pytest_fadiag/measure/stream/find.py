@@ -174,8 +174,10 @@ class _Trial:
         spec = spec_of(graph, blocks)
         try:
             self._whole(graph, blocks)
-            named_blocks(graph, spec, blocks)
+            named, _ = named_blocks(graph, spec, blocks)
         except AuditError:
+            return ""
+        if [block.end for block in named] != [block.end for block in blocks]:
             return ""
         return f"; the blocks of this network: --fa-stream='{spec}'"
 
