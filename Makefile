@@ -58,6 +58,8 @@ hero: $(VENV)/.ready     ## the pictures of README and docs, from the shipped ch
 	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-report=figures:../build/figures --fa-report=json:../build/audit.json
 	cp build/figures/hero.png build/figures/hero-dark.png docs/
 	$(BIN)/python .ci/pictures.py build/audit.json
+	-$(BIN)/fadiag audit fixtures/checkpoints/bp_s42.pt fixtures/checkpoints/dfa_s42.pt --data fashion-mnist:fixtures/fashion-mnist \
+	  --frozen 'fixtures/checkpoints/frozen_*_s42.pt' --report html:docs/sample.html
 
 options: $(VENV)/.ready ## write the pages of options and diagnostics, and llms.txt, from the package
 	$(BIN)/python .ci/options.py

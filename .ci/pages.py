@@ -66,7 +66,7 @@ def _page(diagnostic: Diagnostic, rates: dict[str, str]) -> str:
             f"![{diagnostic.name} of bp and dfa](images/{diagnostic.name}.svg){{ width=460 }}\n"
         )
         parts.append(
-            "The shipped `bp` (healthy) and `dfa` (hollow), seed 42; a red square fails.\n"
+            "The shipped `bp` (blue, healthy) and `dfa` (brown, hollow), seed 42; a red square fails.\n"
         )
     fires, silent, true_silent, false_fires, passes, false_walk_backs = (
         int(cell) for cell in rates[diagnostic.key].split("|")

@@ -60,9 +60,6 @@ def main() -> None:
     (IMAGES / "terminal-several.svg").write_text(
         terminal(Audit(audit.rows[:9], audit.margins[:3])), "utf-8"
     )
-    (IMAGES.parent / "sample.html").write_text(
-        page(Audit(tuple(pair), origin=audit.origin)), "utf-8"
-    )
     chromium = shutil.which("chromium")
     if chromium is None:
         return

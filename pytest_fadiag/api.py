@@ -101,6 +101,8 @@ def diagnose(
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
+    if step is not None and not callable(step):
+        raise AuditError(f"step: expected a function of (model, x, y), got {step!r}")
     if control is not None and frozen_baseline_acc is not None:
         raise AuditError("expected control or frozen_baseline_acc, got both; leave out one")
     if headline_acc is not None:

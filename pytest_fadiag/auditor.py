@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -584,8 +585,9 @@ class Auditor:
         ).cpu()
         write_atomically(out, saved_control(control, config))
         return (
-            f"{out}: all weights re-initialised with seed {seed or 0}. Do not train the parameters "
-            "of its blocks: frozen_parameters names them"
+            f"{out}: all weights re-initialised with seed {seed or 0}\nNext: freeze the parameters "
+            "that frozen_parameters names, train the others, and save the file without the key "
+            f"untrained; then audit with --frozen {shlex.quote(str(out))}"
         )
 
 

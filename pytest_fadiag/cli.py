@@ -185,10 +185,13 @@ def make_parser() -> _Parser:
     )
     freezing.add_argument("checkpoint", type=Path)
     freezing.add_argument(
-        "--out", type=Path, help="The file to write (default: frozen_NAME.pt in the same folder)"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="The file to write (default: frozen_NAME.pt in the same folder)",
     )
     freezing.add_argument(
-        "--seed", type=int, help="The seed of the weights (default: the checkpoint's)"
+        "--seed", type=int, metavar="N", help="The seed of the weights (default: the checkpoint's)"
     )
     freezing.add(CONTROL)
     return parser

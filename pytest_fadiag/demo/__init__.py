@@ -17,9 +17,9 @@ NEXT = """\
 The same audit by files:
   cd {folder}
   fadiag audit bp_s456.pt dfa_s456.pt --data fashion-mnist-2000.npz --frozen 'frozen_*.pt'
-Your networks:
-  fadiag audit runs/*.pt --model package.module:Net --data cifar10:data --frozen 'runs/frozen_*.pt'
-  fadiag control runs/dfa_s1.pt     # the network to train for a frozen control"""
+Your networks, and the network to train for a frozen control of one:
+  fadiag audit runs/*.pt --model package.module:Net --data cifar10:data
+  fadiag control runs/dfa_s1.pt --model package.module:Net  # then --frozen FILE"""
 
 
 def demo() -> Iterator[str]:

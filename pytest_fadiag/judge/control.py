@@ -173,6 +173,8 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
     """Everything that makes the control of a report doubtful."""
     if report.control is None:
         return ()
+    if void(report.control.doubts):
+        return report.control.doubts  # its accuracy says nothing then
     return tuple(_doubts_about(report, report.control))
 
 
@@ -218,10 +220,13 @@ def _on_training(report: Report, control: Control) -> Iterator[Doubt]:
     readouts = sorted(_readouts(report, control), key=lambda readout: -readout.score)
     for name, score, read in readouts:
         if read and reads_less(accuracy, images or read, score, read):
+            below = f"{report.score_name} below a {name} ({fraction(score)})"
+            consequence = "so the margin may be too large"
+            if report.headline_acc is not None and report.headline_acc < control.score.value:
+                consequence = "and a better one would only lower the margin"
             yield Doubt(
                 Severity.WARNING,
-                "the control looks undertrained, so the margin may be too large: "
-                f"{report.score_name} below a {name} ({fraction(score)})",
+                f"the control looks undertrained, {consequence}: {below}",
                 remedy=LONGER,
             )
             break  # the best of them says it

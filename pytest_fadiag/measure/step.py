@@ -198,7 +198,10 @@ class Step:
                     f"{self.name} changed the network itself, not the copy that it is called "
                     "with; let it make its rule for that copy, and load the network again"
                 )
-        raise AuditError(f"{self.name} changed no parameter of the network that it is called with")
+        raise AuditError(
+            f"{self.name} changed no parameter of the network that it is called with; let it make "
+            "its rule and its optimiser for that copy, and change the copy in place"
+        )
 
     def compute(self) -> Numbers:
         """The record of the step."""

@@ -111,7 +111,7 @@ def entries_of(row: Row, content: Table) -> Iterator[Entry]:
             if not row.outcomes or diagnostic.key in row.outcomes:
                 yield _entry(diagnostic, report.finding(diagnostic.key), row.status, content)
         elif diagnostic.needs_credit and report is not None and not report.partial:
-            remark = "add --step package.module:function"
+            remark = "add --fa-step package.module:function"
             yield Entry(NONE, "", key, diagnostic.name, remark=remark)
 
 

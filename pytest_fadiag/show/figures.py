@@ -161,7 +161,7 @@ def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> 
     bold = letter
     if chart.key:
         bold = f"({chart.key})"
-    title = _label(chart.title)
+    axes.set_title(rf"$\bf{{{bold}}}$ {_label(chart.title)}", loc="left")
     axes.set_xlabel(_label(chart.x))
     if chart.log:
         axes.set_yscale("log")
@@ -169,14 +169,13 @@ def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> 
         low *= 1.2
         high *= 1.2
         axes.set_yscale("symlog", linthresh=5.0)
-        title += ", log beyond ±5"
+        axes.set_xlabel(f"{_label(chart.x)} log beyond ±5".strip())
         ticks = {}
         for value in WIDE_TICKS:
             if low < value < high:
                 ticks[value] = f"{value}".replace("-", "−")
         axes.set_yticks(list(ticks), list(ticks.values()))
         axes.minorticks_off()
-    axes.set_title(rf"$\bf{{{bold}}}$ {title}", loc="left")
     axes.set_ylim(low, high)
     axes.grid(axis="y", lw=0.4, alpha=0.4)
     if chart.ticks:

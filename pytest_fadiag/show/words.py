@@ -294,7 +294,8 @@ def _errors(audit: Audit) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for row in audit.rows:
         if row.status.errors and row.reason:
-            reasons.setdefault(row.reason, []).append(row.checkpoint)
+            reason = row.reason.removeprefix(f"{row.checkpoint}: ")
+            reasons.setdefault(reason, []).append(row.checkpoint)
     for reason, names in reasons.items():
         yield f"{and_more(names)}: {reason}"
 

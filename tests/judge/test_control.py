@@ -146,6 +146,12 @@ def test_numbers_tell_against_a_control(report: Report, severity: str | None, ph
     assert (report.verdict == "trustworthy") == (severity in (None, "remark"))
 
 
+def test_an_undertrained_control_flatters_only_a_network_above_it() -> None:
+    above, below = (with_control(0.7, probes=(0.73,), headline_acc=acc) for acc in (0.75, 0.6))
+    assert "so the margin may be too large: " in above.doubts[0].text
+    assert "a better one would only lower the margin: " in below.doubts[0].text
+
+
 def test_on_skewed_data_a_control_is_compared_with_readouts_by_class() -> None:
     """Half of a rare tenth right is 0.95 of all images and 0.75 of the classes."""
     control = Control(Score.of([True] * 9_500 + [False] * 500, labels=[0] * 9_000 + [1] * 1_000))

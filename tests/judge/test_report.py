@@ -683,6 +683,14 @@ def test_a_remark_where_a_reader_needs_one(made: Report, said: str) -> None:
     assert not any(said in remark for remark in BP.remarks) and "note: " in str(made)
 
 
+@pytest.mark.parametrize(("images", "is_far"), [(1_000, False), (10_000, True), (None, True)])
+def test_a_claim_within_the_noise_of_few_images_is_no_remark(
+    images: int | None, is_far: bool
+) -> None:
+    made = report(score=Score(0.896, images), headline_acc=0.896, claimed_acc=0.88)
+    assert any("is claimed" in remark for remark in made.remarks) is is_far
+
+
 RARE = [0] * 1_000 + [1] * 12 + [2] * 12 + [3] * 12
 """Labels of which three classes have a dozen images each."""
 

@@ -466,7 +466,8 @@ def test_what_a_step_does_wrong_is_one_sentence() -> None:
         "the step function the rule raised ZeroDivisionError: division by zero"
     )
     assert problem(lambda model, x, y: None) == (
-        "the rule changed no parameter of the network that it is called with"
+        "the rule changed no parameter of the network that it is called with; let it make its rule "
+        "and its optimiser for that copy, and change the copy in place"
     )
 
     def tiny(model: Any, x: Tensor, y: Tensor) -> None:
@@ -507,6 +508,9 @@ def test_diagnose_judges_a_step_and_leaves_the_network_alone() -> None:
     )
     with pytest.raises(AuditError, match="changed no parameter"):
         diagnose(net, x, y, step=lambda model, x, y: None, progress=False)
+    name: Any = "rules:update"
+    with pytest.raises(AuditError, match=r"step: expected a function of .*got 'rules:update'"):
+        diagnose(net, x, y, step=name, progress=False)
 
 
 def test_beside_credit_the_step_is_shown_and_does_not_decide() -> None:

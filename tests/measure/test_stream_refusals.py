@@ -310,6 +310,66 @@ def test_sums_of_a_projection_are_residual_sums() -> None:
     refused(stacked(Projected(), Whole(), Whole()), message)
 
 
+class Joined(Net):
+    """The head reads what each of a few layers leaves, side by side."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(layers)
+        self.join = nn.Linear(layers * D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states = [self.embed(x)]
+        for block in self.blocks:
+            states.append(block(states[-1]))
+        return self.head(self.norm(self.join(torch.cat(states[1:], 1))))
+
+
+def test_layers_that_the_head_reads_side_by_side_are_no_block() -> None:
+    """Taken for one, a layer before it could explode unseen."""
+    refused(Joined(3), BYPASS)
+
+
+class Averaged(Net):
+    """Every layer has a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(D, 5) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits, h = [], self.embed(x)
+        for block, head in zip(self.blocks, self.heads, strict=True):
+            h = block(h)
+            logits.append(head(h))
+        return torch.stack(logits).mean(0)
+
+
+def test_heads_of_all_layers_are_no_head() -> None:
+    """Two of three layers would lie in it, where they could explode unseen."""
+    refused(Averaged(), "'?blocks.0'?, hold .* so they are not the whole stream")
+
+
+class Shaped(Net):
+    """The letter U: what a layer leaves is read beside what two more make of it."""
+
+    def __init__(self) -> None:
+        super().__init__(4, lambda: nn.Linear(D, D))
+        self.join = nn.Linear(2 * D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second, third, last = self.blocks
+        h = torch.relu(second(torch.relu(first(self.embed(x)))))
+        inner = torch.relu(last(torch.relu(third(h))))
+        return self.head(torch.relu(self.join(torch.cat([inner, h], 1))))
+
+
+def test_layers_before_and_after_a_single_sum_are_blocks() -> None:
+    """Taken for embedding and head, they could explode unseen."""
+    stream = find_stream(Shaped().eval(), X)
+    assert stream.info.blocks[:2] == ("blocks.0", "blocks.1")
+    assert len(stream.info.blocks) == 4
+
+
 def test_modules_of_one_class_with_a_sum_each_are_several_blocks_and_branches_are_not() -> None:
     refused(stacked(Beside(Whole), Whole()), "bypasses the sums in '1.left', '1.right' and '1'")
     assert find_stream(stacked(Beside(Branch), Whole()), X).blocks == ("1", "2")

@@ -204,6 +204,8 @@ def test_control_writes_the_network_to_train(
     assert content["untrained"] is True and all(
         name.startswith("blocks.") for name in content["frozen_parameters"]
     )
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.endswith(f"then audit with --frozen {out}")
     assert cli.main(words) == 4 and "exists already" in capsys.readouterr().err
 
 

@@ -82,6 +82,14 @@ def test_a_row_says_what_became_of_it(row: Row, said: str, colour: str) -> None:
     assert tone(row) == colour
 
 
+def test_an_error_of_several_networks_is_told_once_and_names_each_once() -> None:
+    rows = []
+    for name in ("runs/a.pt", "runs/b.pt"):
+        reason = f"{name}: the factory takes width"
+        rows.append(Row(name, "x", reason=reason, outcomes={"a": Outcome.ERROR}))
+    assert notes(of(*rows)) == ["runs/a.pt and runs/b.pt: the factory takes width"]
+
+
 def test_an_error_cannot_pass_and_a_fire_in_it_still_counts() -> None:
     errors = dict.fromkeys("ab", Outcome.ERROR) | dict.fromkeys("cd", PASSED)
     healthy, exploded = (

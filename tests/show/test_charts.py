@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 import warnings
@@ -192,6 +193,21 @@ def test_figures_have_the_width_of_a_paper_and_text_of_8_pt(audit: Audit, width:
     assert [len(look) for look in own] == [1] * 4 and len(set.union(*own)) == 4
 
 
+def test_titles_of_a_wide_range_of_pp_leave_room_for_each_other() -> None:
+    healthy = builders.floored(builders.probed(builders.healthy()))
+    low = builders.healthy("fa", frozen_baseline_acc=0.7, headline_acc=0.2)
+    low = builders.floored(builders.probed(low, 0.7, 0.3), -60.0, -58.0)
+    drawn = figures(of(builders.row(healthy), builders.row(low)), 5.5)["audit"]
+    drawn.draw_without_rendering()
+    axes = [panel for panel in drawn.axes if panel.get_title(loc="left")]
+    assert "log beyond ±5" in [panel.get_xlabel() for panel in axes]
+    for panel, beside in itertools.pairwise(axes):
+        title, after = panel._left_title.get_window_extent(), beside._left_title.get_window_extent()
+        assert title.x1 < after.x0 or title.y0 > after.y1
+    box = drawn.get_tightbbox()
+    assert box is not None and box.x1 < 5.52
+
+
 def test_the_hero_has_a_row_for_each_method_and_its_title_says_the_finding() -> None:
     rows = [builders.row(builders.healthy(seed=seed)) for seed in (1, 2)]
     rows += [
@@ -266,6 +282,9 @@ def test_the_page_works_in_a_browser(browser: Any, audit: Audit, tmp_path: Path)
     screen = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     assert run("return document.documentElement.scrollWidth") <= 390
+    file.write_text(page(of(builders.row(builders.exploded()))), "utf-8")
+    browser.get(file.as_uri())  # the tests of one network are read without scrolling sideways
+    assert run("return document.querySelector('.scroll').scrollWidth") <= 390
     assert browser.get_log("browser") == []
 
 

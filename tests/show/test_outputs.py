@@ -194,6 +194,7 @@ def test_a_report_shows_plots_and_saves_itself(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match=r"ends in \.json, \.html, \.md, \.txt"):
         report.save(tmp_path / "a.docx")
     cell = report._repr_html_()
+    assert "data-jp-theme-light" in cell and "prefers-color-scheme" not in cell
     assert "<svg" in cell and ", seed 42: " in cell and "&lt;i&gt;" in cell and "<i>" not in cell
     assert [axes.get_title(loc="left")[5:8] for axes in report.plot(5.5).axes][:2] == ["(a)", "(b)"]
 

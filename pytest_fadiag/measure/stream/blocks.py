@@ -13,17 +13,20 @@ from .graph import LINEAR, LOOKUPS, MANY, PRODUCTS, Block, Graph, Segment, Stret
 
 LEAST_COVERED = 0.2
 """The least share of the weights between embedding and head that the whole stream holds."""
+LEAST_OF_LAYERS = 0.8
+"""The same with one residual sum at most, where each layer is a block: others lie beside heads."""
 
 
 def find_blocks(graph: Graph) -> list[Block]:
     """What adds to the stream, or the layers of a network without residual connections."""
     segments = graph.additive
-    if segments:
-        blocks = [_block_of(graph, segment) for segment in segments]
-    else:
-        layers = _hidden_layers(graph)
-        segments = [layer for layer in layers if isinstance(layer, Segment)]
-        blocks = [layer_block(graph, layer) for layer in layers]
+    blocks = [_block_of(graph, segment) for segment in segments]
+    layers = _hidden_layers(graph)
+    if not segments or (len(segments) == 1 and segments[0] in layers):
+        # One sum alone, such as a pyramid's, stands among plain layers.
+        layers = [layer for layer in layers if not layer.lies_in(blocks)]
+        blocks += [layer_block(graph, layer) for layer in layers]
+        segments = segments + [layer for layer in layers if isinstance(layer, Segment)]
     blocks = _joined(graph, blocks, segments)
     blocks.sort(key=lambda block: block.start)
     if blocks and _starts_with_embedding(graph, blocks):
@@ -157,6 +160,13 @@ def covered(graph: Graph, blocks: list[Block]) -> float:
         if not is_embedding and not is_head:
             between |= node.parameters
     return graph.tape.count(inside) / max(graph.tape.count(between), 1)
+
+
+def least_covered(graph: Graph) -> float:
+    """Which share of the weights between embedding and head the blocks must hold."""
+    if len(graph.additive) > 1:
+        return LEAST_COVERED
+    return LEAST_OF_LAYERS
 
 
 def _is_embedding(graph: Graph, first: Stretch, blocks: list[Block]) -> bool:

@@ -32,7 +32,7 @@ from ..inputs import (
 )
 from ..pooling import Layout
 from ..types import ModelInput
-from .blocks import LEAST_COVERED, covered, find_blocks
+from .blocks import covered, find_blocks, least_covered
 from .flow import tower_sums
 from .gates import refuse_gates
 from .graph import Block, Graph
@@ -160,7 +160,7 @@ class _Trial:
                 f"{and_more(modules, 12)}"
             )
         share = covered(graph, blocks)
-        if share < LEAST_COVERED:
+        if share < least_covered(graph):
             names = and_more(list(dict.fromkeys(block.name for block in blocks)), 6)
             raise AuditError(
                 f"the blocks found, {names}, hold {100 * share:.2g} % of the weights between "
@@ -213,7 +213,7 @@ class _Trial:
             states=tuple(map(str, sites)),
             sizes=tuple(sizes),
             spec=spec,
-            covered=share if share < LEAST_COVERED else None,
+            covered=share if share < least_covered(graph) else None,
         )
         return Stream(tuple(sites), info, parameters, outside, tuple(tokens), layout, self.outputs)
 

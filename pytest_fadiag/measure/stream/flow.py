@@ -13,13 +13,16 @@ from .graph import CONCATENATIONS, LINEAR, MANY, PRODUCTS, SUMS, Graph, Segment
 def hidden_sums(graph: Graph, segment: Segment) -> list[int]:
     """The residual sums in a segment where they are several updates: something bypasses one.
 
-    They are where weights lie between two of them, or two modules of one class have one each.
+    They are where weights lie between two of them, one joins layers that follow each other, or two
+    modules of one class have one each.
     """
     flow = Flow(graph, segment)
     sums = flow.sums()
     for sooner, later in combinations(sums, 2):
         if flow.weighted[later] >> sooner & 1:
             return sums
+    if any(map(flow.joins_a_chain, sums)):
+        return sums
     return tower_sums(graph, segment)
 
 
@@ -98,4 +101,18 @@ class Flow:
             skips = self.linear[bypass] & ~self.linear[update] | 1 << bypass
             if common and (skips & self.weighted[update]) >> fork & 1:
                 return True
+        return False
+
+    def joins_a_chain(self, index: int) -> bool:
+        """Whether a concatenation joins a value, a layer of that, and a layer of the latter."""
+        node = self.graph.nodes[index]
+        if node.op in SUMS:
+            return False
+        joined = layers = 0
+        for operand in sorted(node.parents):
+            if self.unstepped[operand] & layers:
+                return True
+            if self.unstepped[operand] & joined:
+                layers |= 1 << operand
+            joined |= 1 << operand
         return False

@@ -185,7 +185,8 @@ class Graph:
         linear = {start}  # values that are linear in it
         for index in inner:
             node = self.nodes[index]
-            if node.op in holding_ops and holding.intersection(node.parents):
+            moves = node.op in holding_ops and not self.is_layer(index)
+            if moves and holding.intersection(node.parents):
                 holding.add(index)
             straight = node.op in SUMS or len(node.parents) == 1
             if straight and node.op in LINEAR and linear.issuperset(node.parents):
