@@ -387,7 +387,8 @@ def tables(rows: list[Row]) -> dict[str, str]:
     for row in rows:
         groups.setdefault((row.repository, row.rule), []).append(row)
     keys = [one.key for one in DIAGNOSTICS]
-    head = ["repository", "rule", "verdict", "accuracy", *keys, "margin", "depth", "% of BP"]
+    head = ["repository", "rule", "verdict", "because", "accuracy", *keys]
+    head += ["margin", "depth", "% of BP"]
     lines, seen = [[*head, "embedding · blocks · head", "glue", "minutes"]], ""
     for (repository, rule), own in groups.items():
         short = "" if repository == seen else short_name(repository)
@@ -395,6 +396,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
         lines.append([
             short, f"{rule} (BP)" if own[0].bp and rule.lower() != "bp" else rule,
             agreed([verdict(row) for row in own]),
+            agreed([row.verdict.partition(": ")[2] for row in own]),
             mean([row.accuracy for row in own], ".3f"),
             *(agreed([(row.marks or {}).get(key, "") for row in own]) for key in keys),
             mean([row.margin for row in own], "+.1f"),
