@@ -82,7 +82,8 @@ def audited(module: Any, row: Row, saved: Path, data: Data, source: Path, **froz
     row.train_minutes += kept["minutes"]
     start = time.process_time()
     calls: list[Any] = []
-    module.diagnose = partial(diagnosed, calls, control=any(frozen.values()))
+    is_control = any(frozen.values())
+    module.diagnose = partial(diagnosed, calls, control=is_control, seed=row.seed)
     report = module.audit(row.rule, kept["trained"], data)
     row.audit_minutes += (time.process_time() - start) / 60
     return report, calls
