@@ -169,7 +169,8 @@ def compared_with_bp(
     diagnostics = question.diagnostics
     of_depth = {diagnostic.key for diagnostic in diagnostics if diagnostic.asks_for_depth}
     fails_for_depth = not of_depth.isdisjoint(report.fired)
-    if not twins and fails_for_depth and report.config.get("method") == "bp":
+    is_bp = report.config.get("method") == "bp" and not report.config.get("frozen")
+    if not twins and fails_for_depth and is_bp:
         twins = [subject]
     if not twins or not of_depth:
         return report

@@ -105,15 +105,17 @@ def test_only_its_config_makes_a_network_its_own_bp_twin(
     auditor = Auditor(Setup(data="data.npz", base=folder))
     better = score_of(model) + 0.06
     made = []
-    for config in ({}, {"method": "bp", "seed": 1}):
+    bp = {"method": "bp", "seed": 1}
+    for config in ({}, {**bp, "frozen": True}, bp):
         torch.save({"state_dict": model.state_dict(), "config": config}, folder / "bp_s1.pt")
         made.append(
             auditor.report(
                 folder / "bp_s1.pt", diagnostics=default_diagnostics(False), control=better
             )
         )
-    by_name, by_config = made
+    by_name, frozen, by_config = made
     assert by_name.method_name == by_config.method_name == "bp"
     assert by_name.twin is None and "d" in by_name.fired
+    assert frozen.twin is None and "d" in frozen.fired
     assert by_config.twin is not None and by_config.twin.is_itself
     assert any("its own BP twin" in remark for remark in by_config.remarks)
