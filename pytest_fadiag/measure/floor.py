@@ -350,7 +350,8 @@ class Readout:
 
     def leave_out(self, x: Tensor, goals: Tensor, weights: Tensor) -> None:
         """Add what the prediction of each sample costs, by λ, by all samples but itself."""
-        turned = self._scaled(x, weights) @ self.vectors
+        z = self._scaled(x, weights)
+        turned = (z.float() @ self.vectors.float()).double()  # enough to choose one of five λ
         squares = turned.square()
         targets = weights.sqrt().unsqueeze(1) * (goals - self.bias)
         for number, inverse in enumerate(self.inverses):

@@ -159,12 +159,13 @@ def effective_rank(rows: Tensor) -> float:
     if not rows.shape[1]:
         return 0.0
     units = unit_rows(rows[directed(row_norms(rows))])
-    if len(units) < 2:
+    number = len(units)
+    if number < 2:
         return 0.0
-    gram = units @ units.T
     if units.shape[1] < len(units):
-        gram = units.T @ units
-    shares = torch.linalg.eigvalsh(gram).clamp_min(0) / len(units)
+        units = units.T
+    gram = units @ units.T
+    shares = torch.linalg.eigvalsh(gram).clamp_min(0) / number
     return float(torch.special.entr(shares).sum().exp())
 
 
