@@ -83,6 +83,20 @@ def test_every_nth_update_is_compared_with_bp_at_one_pass_more(path: Path) -> No
     assert report.step == second and "credit-alignment" not in report.diagnostics
 
 
+def test_a_report_of_logged_updates_has_their_cosines_and_no_contrast(path: Path) -> None:
+    model = network()
+    recorder = Recorder(path, BATCHES, model=model)
+    with recorder.step(X[:128], Y[:128]):
+        model.zero_grad()
+        nn.functional.cross_entropy(model(X[:128]), Y[:128]).backward()
+        torch.optim.SGD(model.parameters(), 0.1).step()
+    recorder.record(0, model, acc=0.5)
+    text = str(read_log(path).report())
+    (embedding,) = [line.split() for line in text.splitlines() if "embedding  " in line]
+    assert embedding[:4] == ["embedding", "–", "–", "+1.000"]
+    assert "1 update in training, without contrast" in text
+
+
 def test_updates_with_dropout_and_parts_that_stay(path: Path) -> None:
     model = nn.Sequential(nn.Dropout(0.5), network()).train()
     model[1].embed.requires_grad_(False)

@@ -144,6 +144,9 @@ class CreditAlignment(Diagnostic):
             yield "caution: (b) fails, so the gradient compared with is below the floor"
 
     def _step_lines(self, report: Report, step: Step) -> Iterator[str]:
+        if not step.contrast:
+            yield f"{plural(step.batches, 'update')} in training, without contrast"
+            return
         split = step.training or "the evaluation data"
         yield f"source of the step: {step.source}; {step.batches} batches of {BATCH} of {split}"
         if step.states > 1:
@@ -262,17 +265,15 @@ def _on_the_mean(credit: Credit) -> Iterator[str]:
 
 
 def _part_cells(step: Step, index: int) -> list[str]:
-    """The numbers of one part as a row of the table."""
-    low = signed_cosine(step.low[index])
-    high = signed_cosine(step.high[index])
-    return [
-        step.parts[index],
-        step.state[index].value,
-        signed_cosine(step.contrast[index]),
-        f"[{low}, {high}]",
-        signed_cosine(step.plain[index]),
-        sig(step.change[index]),
-    ]
+    """The numbers of one part as a row of the table; a log holds no contrast."""
+    of_contrast = ["–", "–", ""]
+    if step.contrast:
+        low = signed_cosine(step.low[index])
+        high = signed_cosine(step.high[index])
+        contrast = signed_cosine(step.contrast[index])
+        of_contrast = [step.state[index].value, contrast, f"[{low}, {high}]"]
+    plain = signed_cosine(step.plain[index])
+    return [step.parts[index], *of_contrast, plain, sig(step.change[index])]
 
 
 def _largest_draw(draws: Sequence[float]) -> str:
