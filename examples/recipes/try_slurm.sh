@@ -105,7 +105,7 @@ cd "$here"
 
 echo "== fadiag audit --slurm, and a node that dies in the middle"
 PATH=$here/bin:$PATH python -m pytest_fadiag audit "$fixtures/checkpoints" --rootdir "$fixtures" -o cache_dir="$here/cache" \
-  --data "fashion-mnist:$fixtures/fashion-mnist" --frozen "$fixtures/checkpoints/frozen_*.pt" --expect "$fixtures/expected.json" \
+  --data "fashion-mnist:$fixtures/fashion-mnist" --frozen "$fixtures/checkpoints/frozen_*.pt" --diagnostics abcdeg --expect "$fixtures/expected.json" \
   --slurm partition=all,parts=3,cpus-per-task=$(nproc) >slurm.txt 2>&1 &
 audit=$!
 until_true 600 bash -c 'squeue --noheader --states=running --nodelist=n2 | grep -q .'
@@ -120,7 +120,7 @@ slurmd -N n2
 until_true 60 bash -c '[[ $(sinfo --Node --noheader --states=idle | wc -l) == 2 ]]'
 
 export OPTIONS="-v -n 2 --rootdir='$fixtures' --fa-only --fa-checkpoint='$fixtures/checkpoints' --fa-frozen='$fixtures/checkpoints/frozen_*.pt' \
-  --fa-data='fashion-mnist:$fixtures/fashion-mnist' --fa-expect='$fixtures/expected.json' \
+  --fa-data='fashion-mnist:$fixtures/fashion-mnist' --fa-diagnostics=abcdeg --fa-expect='$fixtures/expected.json' \
   --fa-report=html:audit-parts/part-\$SLURM_ARRAY_TASK_ID.html"
 
 echo "== the array, and a task that is cancelled in the middle"
