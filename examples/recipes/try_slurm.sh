@@ -129,7 +129,7 @@ until_true 600 judged task-2.txt
 scancel "${audit}_2"
 until_true 3600 finished "$audit"
 for task in 1 2 3; do echo "task $task: $(state "${audit}_$task")"; done
-grep -m 1 'FA audit: interrupted' task-2.txt
+grep -m 1 '^interrupted: ' task-2.txt
 python - audit-parts/part-2 <<'SAID'
 import collections, json, pathlib, sys
 part, page = (pathlib.Path(sys.argv[1] + suffix) for suffix in (".json", ".html"))
