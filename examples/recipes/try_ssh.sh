@@ -76,7 +76,7 @@ echo "workers on the other side: $(on_the_other_side)"
 kill -TERM $run
 wait $run && code=0 || code=$?
 echo "exit code $code"
-grep -m 1 'FA audit: interrupted' "$here/stopped.txt"
+grep -m 1 '^interrupted: ' "$here/stopped.txt"
 python -c "import json, sys; print('interrupted:', json.load(open(sys.argv[1]))['interrupted'])" "$here/stopped.json"
 for _ in $(seq 100); do
   left=$(on_the_other_side)
