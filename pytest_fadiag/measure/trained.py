@@ -102,19 +102,15 @@ class BlockWeights:
     def trained(self) -> tuple[int, ...]:
         """Blocks, counted from 0, that were trained for certain, until half of all are found.
 
-        What an initialisation leaves constant, as the scales of a norm, is constant no more; biases
-        lie beyond the range in which they are drawn; or a matrix shows order that no independent
-        drawing has. «Not told» never means untrained, and trained never means useful.
+        What an initialisation leaves constant, as the scales of a norm, is constant no more; or a
+        matrix shows order that no independent drawing has. «Not told» never means untrained, and
+        trained never means useful.
         """
         blocks: list[int] = []
         for block, names in enumerate(self.stream.parameters):
             if 2 * len(blocks) >= len(self.stream.parameters):
                 break
-            if (
-                self._constants_vary(names)
-                or self._biases_leave_their_range(names)
-                or self._shows_order(names)
-            ):
+            if self._constants_vary(names) or self._shows_order(names):
                 blocks.append(block)
         return tuple(blocks)
 
@@ -124,27 +120,6 @@ class BlockWeights:
             value = self.values[name]
             was_constant = numpy.ptp(self.fresh[name]) == 0
             if was_constant and numpy.ptp(value) > ROUNDING * abs(value).max():
-                return True
-        return False
-
-    def _biases_leave_their_range(self, names: frozenset[str]) -> bool:
-        """Whether biases lie beyond the bounds that their layer draws them within.
-
-        A layer draws its biases within the bounds of its weights, of which there are enough to tell
-        them. The weights themselves are no sign: who draws them otherwise leaves biases, or sets
-        them to a constant.
-        """
-        for name in self._weights_of_layers(names):
-            layer = name.rpartition(".")[0]
-            weights = self.fresh.get(name)
-            biases = self.fresh.get(f"{layer}.bias".lstrip("."))
-            if weights is None or biases is None or not numpy.ptp(biases) or not _bounded(weights):
-                continue
-            values = self.values[f"{layer}.bias".lstrip(".")]
-            bound = abs(weights).max() * (1 + GAPS / len(weights) + ROUNDING)
-            is_drawn_within = abs(biases).max() <= bound
-            is_constant = 2 * len(numpy.unique(values)) <= len(values)
-            if is_drawn_within and not is_constant and abs(values).max() > bound:
                 return True
         return False
 
