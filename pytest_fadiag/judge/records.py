@@ -806,11 +806,14 @@ def _pp(difference: float) -> float:
 
 def plain(value: Any) -> Any:
     """JSON values; NaN and infinities as the strings that ``convert(strict=False)`` reads."""
-    value = msgspec.to_builtins(value, str_keys=True)
+    return _spelled(msgspec.to_builtins(value, str_keys=True))
+
+
+def _spelled(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
+        return {key: _spelled(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
+        return [_spelled(entry) for entry in value]
     if not isinstance(value, float) or math.isfinite(value):
         return value
     if math.isnan(value):

@@ -143,7 +143,7 @@ def by_state(states: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[s
 
 def printable(text: str) -> str:
     """The text with control and other invisible characters as escapes; line breaks stay."""
-    return "".join(map(_visible, text))
+    return "\n".join(map(_visible, text.split("\n")))
 
 
 def one_line(text: str) -> str:
@@ -151,10 +151,12 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
-def _visible(character: str) -> str:
-    if character.isprintable() or character == "\n":
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+def _visible(text: str) -> str:
+    if len(text) > 1 and not text.isprintable():
+        return "".join(map(_visible, text))
+    if text.isprintable():
+        return text
+    return text.encode("unicode_escape").decode("ascii")
 
 
 def _typeset(text: str) -> str:
