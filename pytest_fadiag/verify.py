@@ -20,7 +20,7 @@ from .judge.diagnostics import select
 from .judge.errors import AuditError
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
-from .judge.words import one_line
+from .judge.words import grouped, one_line
 from .load.controls import Controls, parse_controls
 from .load.names import file_digest, is_log
 from .load.setup import FACTORIES, Setup
@@ -204,16 +204,15 @@ class Files:
     def __init__(self, origin: Origin, folders: Sequence[Path]) -> None:
         self.digests = origin.files
         self.places: dict[str, Path] = {}
-        """By recorded path."""
-        missing = set(self.digests.values())
+        """By recorded path; of files that are alike the one of the same name, if there is one."""
+        paths = grouped((digest, path) for path, digest in self.digests.items())
+        missing = set(self.digests)
         for place in self._candidates(folders):
-            digest = _digest(place)
-            if digest not in missing:
-                continue
-            missing.remove(digest)
-            for path, recorded in self.digests.items():
-                if recorded == digest:
+            for path in missing.intersection(paths.get(_digest(place), ())):
+                self.places.setdefault(path, place)
+                if place.name == Path(path).name:
                     self.places[path] = place
+                    missing.remove(path)
             if not missing:
                 break
 

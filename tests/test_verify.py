@@ -26,7 +26,7 @@ from pytest_fadiag.load.sources import data_digest
 from pytest_fadiag.show.audit import Audit, Origin, Outcome, Row
 from pytest_fadiag.show.combine import margins_of
 from pytest_fadiag.show.json import json_text
-from pytest_fadiag.verify import verify
+from pytest_fadiag.verify import Files, verify
 
 IDS = ("runs/bp_s1.pt", "runs/bp_s2.pt")
 CONTROL = "controls/frozen_bp_s1.pt"
@@ -111,6 +111,16 @@ def test_files_are_found_by_their_content(
         and f"✗ {IDS[0]}: no file of this name with SHA-256" in out
         and f"✓ {IDS[1]}" in out
     )
+
+
+def test_files_that_are_alike_keep_their_names(tmp_path: Path) -> None:
+    for name in ("bp_s1.pt", "bp_s2.pt"):
+        (tmp_path / name).write_text("the same")
+    digest = file_digest(tmp_path / "bp_s1.pt")
+    paths = ("runs/bp_s1.pt", "runs/bp_s2.pt", "runs/renamed.pt")
+    files = Files(Origin(created="2026-01-01", files=dict.fromkeys(paths, digest)), [tmp_path])
+    assert [files.places[path].name for path in paths[:2]] == ["bp_s1.pt", "bp_s2.pt"]
+    assert files.places["runs/renamed.pt"].parent == tmp_path
 
 
 def fadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

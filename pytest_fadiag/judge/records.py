@@ -497,6 +497,12 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """Why nothing was measured; empty where it was."""
 
+    def __post_init__(self) -> None:
+        numbers = (self.gamma, self.null_mean, self.null_sd, self.null_low, self.null_high)
+        lengths = {len(values) for values in (*numbers, self.nudge, self.undefined, self.sites)}
+        if not self.problem and (len(lengths) > 1 or not self.sites):
+            raise AuditError("expected one entry a site")
+
     @property
     def state(self) -> tuple[SiteState, ...]:
         """Aligned above the null and downhill, against below it and uphill, else null."""
