@@ -96,6 +96,13 @@ def test_a_pickle_of_marks_is_not_run_to_its_end(
         load_checkpoint(path)
 
 
+def test_a_header_of_very_many_names_is_not_read(tmp_path: Path) -> None:
+    header = b"{" + b" " * (5 << 20) + b"}"
+    (tmp_path / "net.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(AuditError, match="its header is larger than 4 MB"):
+        load_checkpoint(tmp_path / "net.safetensors")
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
