@@ -332,6 +332,8 @@ def test_what_is_no_loss_and_no_task_is_refused() -> None:
         Task(loss="l1")
     with pytest.raises(AuditError, match="task 'rl'; expected one of classes, "):
         Task("rl")
+    with pytest.raises(AuditError, match="tokens are whole numbers"):
+        measure(NetworkSource(Net(3), [(X, CLASSES)], task=Task("tokens")), ["accuracy"])
 
 
 @pytest.mark.parametrize("loss", [None, "bce"])
