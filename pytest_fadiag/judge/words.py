@@ -109,7 +109,12 @@ def fold(prefix: str, lines: Iterable[str], width: int = WIDTH) -> list[str]:
     """Lines wrapped at a width, each begun with the prefix, their continuations indented."""
     hang = " " * (len(prefix) - len(prefix.lstrip()) + 2)
     wrapper = textwrap.TextWrapper(
-        width, prefix, hang, expand_tabs=False, break_long_words=False, break_on_hyphens=False
+        max(width, 1),
+        prefix,
+        hang,
+        expand_tabs=False,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     folded: list[str] = []
     for line in lines:
