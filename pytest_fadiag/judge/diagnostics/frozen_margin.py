@@ -84,7 +84,9 @@ class FrozenMargin(Diagnostic):
             )
             if not is_within_noise(report):
                 return finding
-            return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_RESOLVED, tells_nothing=True))
+            return msgspec.structs.replace(
+                finding, open=Open(OpenKind.NOT_RESOLVED, tells_nothing=True)
+            )
         return self._decided(report, report.control, margin)
 
     def by_point(self, report: Report) -> Finding:
