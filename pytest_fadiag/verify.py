@@ -266,8 +266,6 @@ class Files:
 
 
 def _digest(path: Path) -> str:
-    if not os.path.isfile(path):
-        return ""
     try:
         return file_digest(path)
     except AuditError:

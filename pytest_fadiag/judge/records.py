@@ -498,9 +498,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing was measured; empty where it was."""
 
     def __post_init__(self) -> None:
-        numbers = (self.gamma, self.null_mean, self.null_sd, self.null_low, self.null_high)
-        lengths = {len(values) for values in (*numbers, self.nudge, self.undefined, self.sites)}
-        if not self.problem and (len(lengths) > 1 or not self.sites):
+        if not self.problem and not (self.blocks and self.z):  # which zip all entries strictly
             raise AuditError("expected one entry a site")
 
     @property

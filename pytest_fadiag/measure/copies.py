@@ -162,8 +162,6 @@ def working_copy(model: nn.Module) -> nn.Module:
             "the parameters are sharded over processes (DTensor, as by FSDP2); load the full "
             "state_dict into the plain module and audit that"
         )
-    if any(parameter.is_meta for parameter in named_parameters(model).values()):
-        raise AuditError("the parameters are on the device meta, without numbers; load them first")
     network = copy_of(model, torch.promote_types(torch.float32, precisions(model)[-1]))
     vars(network).pop(WIDE, None)  # it is measured as it is
     for module in named_modules(network).values():

@@ -27,13 +27,11 @@ from .inputs import (
     call_network,
     checked,
     copied,
-    describe,
     labelled,
     like,
     read_once,
     regrouped,
     rows,
-    tensors_of,
     unlabelled,
 )
 from .metrics import Accuracy, Directions, Gradients, OutputErrors, States
@@ -241,11 +239,6 @@ class NetworkSource:
         if self.training_data is None:
             return None
         split = self._on(self.training_data)
-        shapes = {tensor.shape[1:] for tensor in tensors_of(split.first[0])}
-        expected = {tensor.shape[1:] for tensor in tensors_of(self.first[0])}
-        if self.task.kind != "tokens" and shapes != expected:
-            shape = describe(rows(split.first[0], slice(1)))
-            raise AuditError(f"the training split has {shape}, another shape than the test split")
         limit = min(TRAINING_SAMPLES, self.n_train or TRAINING_SAMPLES)
         groups = torch.zeros(len(split.labels), dtype=torch.long)
         if limit >= len(groups):

@@ -69,8 +69,6 @@ def test_what_cannot_be_copied_is_refused() -> None:
         copy_of(net)
     with pytest.raises(AuditError, match=r"the model is dict; expected a torch\.nn\.Module"):
         working_copy({})  # type: ignore[arg-type]
-    with pytest.raises(AuditError, match="on the device meta, without numbers"):
-        working_copy(nn.Linear(2, 2, device="meta"))
 
 
 @pytest.mark.parametrize(

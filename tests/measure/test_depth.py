@@ -37,7 +37,6 @@ from support import (
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.margins import balanced_interval
 from pytest_fadiag.judge.records import Depth
 from pytest_fadiag.load.data import DataSet
@@ -487,12 +486,6 @@ def test_probes_are_fitted_to_the_training_split_where_there_is_one(
     assert few.fitted == 400 and few.probes != seen.probes
     dataset = DataSet(more_x.double(), more_y, "rings")
     assert depth_of(model, in_batches(x, y), training=dataset, n_train=400) == few
-
-
-def test_a_training_split_of_another_shape_is_refused(learnt: Any) -> None:
-    model, x, y = learnt
-    with pytest.raises(AuditError, match=r"training split has inputs .*, another shape than"):
-        depth_of(model, in_batches(x, y), training=in_batches(x[:, :1], y))
 
 
 def test_a_class_that_either_split_lacks_is_left_out_and_named(learnt: Any) -> None:
