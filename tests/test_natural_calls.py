@@ -41,7 +41,7 @@ def test_x_and_y_are_taken_as_they_are(network: nn.Module, data: tuple[Tensor, T
 def test_a_loss_of_torch_is_known_however_it_reduces(reduction: str) -> None:
     outputs, y = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 2, 1, 0])
     for module, name in ((nn.CrossEntropyLoss, "ce"), (nn.MSELoss, "mse")):
-        assert Task(loss=module(reduction=reduction)).key == name
+        assert Task(loss=module(reduction=reduction)).key == Task(loss=module).key == name
     smoothed = Task(loss=nn.CrossEntropyLoss(label_smoothing=0.1, reduction=reduction))
     log_p = outputs.log_softmax(1)
     expected = -0.9 * log_p[torch.arange(4), y] - 0.1 * log_p.mean(1)
