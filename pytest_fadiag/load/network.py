@@ -202,7 +202,7 @@ def _pairs(network: nn.Module, saved_names: Collection[str]) -> dict[str, str]:
 
 
 def _names_in_files(network: nn.Module, state: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
-    """The names of tensors, and what Transformers 5 calls them in files: as earlier versions did."""
+    """The names of tensors, and what Transformers 5 calls them in files: as versions before did."""
     loading = sys.modules.get("transformers.core_model_loading")
     if loading is None or not hasattr(network, "save_pretrained"):
         return
