@@ -109,6 +109,16 @@ def test_feedback_that_the_checkpoint_lacks_stays_as_the_factory_makes_it(
     assert build_network(checkpoint, with_feedback).feedback.sum() == 24
 
 
+def test_a_network_may_call_its_rule_train(data: tuple[Tensor, Tensor]) -> None:
+    """Forward-forward's takes a positive and a negative batch; nothing here calls it."""
+
+    class Net(ResidualMLP):
+        def train(self, x_pos: Tensor, x_neg: Tensor) -> None:  # type: ignore[override]
+            raise NotImplementedError
+
+    assert len(diagnose(Net(12, 8, 2, 3), *data, progress=False).residual_norms) == 3
+
+
 def test_what_cannot_be_copied_is_named(network: nn.Module, data: tuple[Tensor, Tensor]) -> None:
     holder: Any = copy.deepcopy(network)
     holder.blocks[1].stream = (number for number in range(3))
