@@ -175,8 +175,9 @@ class Step:
         keywords = {}
         if "checkpoint" in signature.parameters:
             keywords["checkpoint"] = self.rule.checkpoint
-        if not _takes(signature, *arguments, **keywords):
-            del arguments[0]  # it holds the network
+        holds_network = rule is not self.rule.function
+        if holds_network and not _takes(signature, *arguments, **keywords):
+            del arguments[0]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(state)
             try:
