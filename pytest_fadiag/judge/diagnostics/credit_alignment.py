@@ -55,7 +55,7 @@ class CreditAlignment(Diagnostic):
         "credit saves; or one step of the rule against BP's, part by part. A mean over layers "
         "hides where credit is lost."
     )
-    instead = "report each layer, never a mean over layers"
+    instead = "report each layer, not their mean"
     role = Role.EXTRA
     needs = ("gradients", "output-error", "credit", "step")
     needs_reference = True
