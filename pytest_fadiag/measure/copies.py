@@ -159,11 +159,9 @@ def rebound(rule: Any, network: nn.Module, duplicate: nn.Module) -> Any:
 
     What nothing can copy stays as it is, as functions do.
     """
-    memo: dict[int, Any] = {}
-    for members_of in (named_modules, named_parameters):
-        members: Mapping[str, Any] = members_of(network)
-        for name, twin in members_of(duplicate).items():
-            memo[id(members.get(name))] = twin
+    members = {**named_modules(network), **named_parameters(network)}
+    twins = {**named_modules(duplicate), **named_parameters(duplicate)}
+    memo = {id(member): twins[name] for name, member in members.items() if name in twins}
     try:
         with _Copying():
             return copy.deepcopy(rule, memo)

@@ -175,9 +175,8 @@ class Step:
         keywords = {}
         if "checkpoint" in signature.parameters:
             keywords["checkpoint"] = self.rule.checkpoint
-        holds_network = rule is not self.rule.function
-        if holds_network and not _takes(signature, *arguments, **keywords):
-            del arguments[0]
+        if rule is not self.rule.function and not _takes(signature, *arguments, **keywords):
+            del arguments[0]  # the rule holds the network
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(state)
             try:
