@@ -199,7 +199,7 @@ class Step:
         for name, before in named_parameters(self.source.network).items():
             weight = after.get(name, before[:0])
             if weight.shape != before.shape:
-                raise AuditError(f"the step of {self.name} left {name} of another shape")
+                raise AuditError(f"the step of {self.name} reshaped {name}")
             change[name] = before - weight.detach()
         if not _any(change):
             self._refuse_change_of_original()
