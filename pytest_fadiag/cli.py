@@ -204,6 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=ASCII)
     try:
+        os.getcwd()  # where it is gone, an import of torch would end the process
         if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
             return audit(words[1:])
         options = make_parser().parse_args(words or ["--help"])

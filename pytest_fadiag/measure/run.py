@@ -136,8 +136,8 @@ class NetworkSource:
         x, y = self.first
         task = self.task_option
         are_indices = y.ndim == 1 and not y.is_floating_point()
-        if are_indices and task.kind != "regression" and y.max() > 1:
-            return replace(task, kind=task.kind or "classes")
+        if are_indices and task.kind in (None, "classes") and y.max() > 1:
+            return replace(task, kind="classes")
         if y.ndim == 2 and not y.is_floating_point():
             x = rows(x, slice(2))  # tokens have very many outputs
         with torch.no_grad():

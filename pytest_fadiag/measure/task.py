@@ -81,7 +81,7 @@ class Task:
             loss = loss()
         if isinstance(loss, nn.Module):
             object.__setattr__(self, "loss", _loss_of_module(loss))
-        if isinstance(self.loss, str) and self.loss not in LOSSES:
+        if self.loss is not None and not callable(self.loss) and self.loss not in LOSSES:
             names = ", ".join(LOSSES)
             raise AuditError(f"loss {self.loss!r}; expected {names} or package.module:function")
         if self.kind is not None and self.kind not in FITTING:

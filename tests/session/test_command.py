@@ -170,6 +170,9 @@ def test_a_working_folder_that_is_gone_is_one_sentence(
     (tmp_path / "gone").rmdir()
     assert cli.main(["show", audit]) == 4
     assert capsys.readouterr().err == "fadiag show: [Errno 2] No such file or directory\n"
+    command = [sys.executable, "-m", "pytest_fadiag", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == "fadiag demo: [Errno 2] No such file or directory\n"
 
 
 def test_verify_and_lint_get_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -355,10 +355,8 @@ def _head(graph: Graph, last: State) -> str:
 def _parameters(graph: Graph, block: Block, outside: frozenset[str]) -> frozenset[str]:
     """The parameters of a block: those it reads, and what no sample needs in their modules."""
     read = graph.parameters(block)
-    # Such as feedback weights, or an expert.
-    unread = graph.tape.sizes.keys() - graph.parameters_outside()
     prefixes = {f"{block.name}."}
     for name in read - outside:
         prefixes.add(f"{name.rpartition('.')[0]}.")
     prefixes.discard(".")
-    return read.union(name for name in unread if name.startswith(tuple(prefixes)))
+    return read.union(name for name in graph.unread if name.startswith(tuple(prefixes)))

@@ -76,6 +76,8 @@ class Call:
     """The calls around it, from the outermost on, and itself."""
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    parts: list[Call] = field(default_factory=list)
+    """The calls just below it."""
 
 
 class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -147,6 +149,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif end == "input":
             self._path = (*self._path, len(self.calls))
             call = Call(name, self.modules[name], self._path)
+            for outer in self._path[-2:-1]:
+                self.calls[outer].parts.append(call)
             self.calls.append(call)
             call.inputs = self._note_sights(site, values)
         else:
