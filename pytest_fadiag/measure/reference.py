@@ -29,7 +29,7 @@ ROUNDING = 16
 SAME = 1e-6
 """How far the own backward may lie from the reference, relative, and be the same."""
 OUTPUTS = 1 << 20
-"""More outputs of the samples are computed for one direction at a time."""
+"""More outputs are computed for one sample at a time."""
 WIDE_STEP = 0.5
 """Relative to ‖h‖, wide enough to cross the steps of a piecewise-constant function."""
 WAY_OUT = "audit a plain network with the same weights by --fa-model=package.module:factory"
@@ -149,7 +149,7 @@ def drawn_like(tensor: Tensor, seed: int) -> Tensor:
 
 def projected(outputs: Tensor) -> Tensor:
     """⟨u, outputs⟩ with one random u per sample."""
-    return (outputs * drawn_like(outputs, 0)).sum()
+    return outputs.flatten().dot(drawn_like(outputs, 0).flatten())
 
 
 def differ(expected: Iterable[Tensor], gradients: Iterable[Tensor]) -> bool:
@@ -296,10 +296,10 @@ class _Trial:
         directions = drawn_like(state.expand(DIRECTIONS, *state.shape), 1 + layer)
         directions = directions / _norms(directions).unsqueeze(2)
         steps = (step or self.precision.step) * _norms(state)
-        change, moves = self.moved(layer, steps.unsqueeze(1) * directions, u)
+        change, moves = self.moved(layer, steps.unsqueeze(1) * directions, u, self.x)
         values = change / (2 * steps)
         epsilon = ROUNDING * torch.finfo(outputs.dtype).eps / steps
-        noise = epsilon * (outputs * u).abs().flatten(1).sum(1)
+        noise = epsilon * (outputs * u).abs_().flatten(1).sum(1)
         errors = []
         for number, move in enumerate(moves, layer):
             state = self.autograd.states[number].flatten(1)
@@ -311,30 +311,34 @@ class _Trial:
         responses = [_response(entering, leaving) for entering, leaving in pairwise(moves)]
         return _Differences(values, noise, errors, responses)
 
-    def moved(self, layer: int, shift: Tensor, u: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def moved(
+        self, layer: int, shift: Tensor, u: Tensor, x: ModelInput
+    ) -> tuple[Tensor, list[Tensor]]:
         """How ⟨u, outputs⟩, h_l and later states differ between shifts and their opposites.
 
-        Directions are taken one by one where outputs are many, as those of tokens.
+        Samples are taken one by one where outputs are many, as those of tokens.
         """
-        directions = len(shift)
-        if directions > 1 and u.numel() > OUTPUTS:
-            parts = [self.moved(layer, direction.unsqueeze(0), u) for direction in shift]
+        if len(u) > 1 and u.numel() > OUTPUTS:
+            each = [slice(sample, sample + 1) for sample in range(len(u))]
+            parts = [self.moved(layer, shift[:, one], u[one], rows(x, one)) for one in each]
             changes, moves_by_part = zip(*parts, strict=True)
-            return torch.cat(changes), list(map(torch.cat, zip(*moves_by_part, strict=True)))
-        h = self.autograd.states[layer]
+            together = zip(*moves_by_part, strict=True)
+            return torch.cat(changes, 1), [torch.cat(moves, 1) for moves in together]
+        directions = len(shift)
         moves: list[Tensor] = []
         batch_dims = self.stream.batch_dims
 
         def watch(number: int, state: Tensor) -> None:
             if number >= layer:
                 state = state.movedim(batch_dims[number], 0)
-                forth, back = state.reshape(directions, 2, len(h), -1).unbind(1)
+                forth, back = state.reshape(directions, 2, len(u), -1).unbind(1)
                 moves.append(forth - back)
 
-        both_ways = torch.stack([shift, -shift], 1).view(-1, *h.shape[1:])
-        x = joined([self.x] * 2 * directions)
-        outputs = shifted(self.network, self.stream, x, layer, both_ways, watch)
-        products = outputs.reshape(directions, 2, len(h), -1) * u.flatten(1)
+        shape = self.autograd.states[layer].shape[1:]
+        both_ways = torch.stack([shift, -shift], 1).view(-1, *shape)
+        repeated = joined([x] * 2 * directions)
+        outputs = shifted(self.network, self.stream, repeated, layer, both_ways, watch)
+        products = outputs.reshape(directions, 2, len(u), -1) * u.flatten(1)
         forth, back = products.sum(-1).unbind(1)
         return forth - back, moves
 
