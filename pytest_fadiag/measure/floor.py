@@ -12,9 +12,9 @@ from torch.nn import functional
 from ..judge import records
 from ..judge.errors import AuditError
 from .folds import Folds, Units, chunked, stratified
-from .probes import WIDEST, projection
+from .probes import WIDEST
 from .types import Batch, Numbers
-from .vectors import sketch
+from .vectors import sketch, sketched
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -263,8 +263,8 @@ class SmallInputs:
             x = functional.adaptive_avg_pool2d(x, max(side, 1))
         x = x.flatten(1)
         if x.shape[1] > WIDEST:
-            self.reduced = f"projected to {WIDEST:,}"
-            x = x @ projection(x.shape[1], x.dtype, x.device)
+            x = sketched(x, WIDEST)
+            self.reduced = f"projected to {x.shape[1]:,}"
         return x
 
 

@@ -20,7 +20,7 @@ from .vectors import (
     median,
     pairwise_cosine,
     row_norms,
-    sketch,
+    sketched,
     unit_rows,
 )
 
@@ -213,8 +213,7 @@ class Directions(_Collecting):
         units = gradients[counted].double() / norms[counted].unsqueeze(1)
         buckets = max(1, MOST_ENTRIES // number)
         if units.shape[1] > buckets:
-            places, signs = sketch(units.shape[1], buckets, units.device)
-            units = units.new_zeros(len(units), buckets).index_add_(1, places, units * signs)
+            units = sketched(units, buckets)
         sums = units.new_zeros(number, units.shape[1])
         self.sums = self.sums + sums.index_add_(0, groups[counted], units)
         members = (groups[groups >= 0], groups[counted], predicted[predicted >= 0])

@@ -58,6 +58,13 @@ def sketch(width: int, buckets: int, device: torch.device) -> tuple[Tensor, Tens
     return (numbers % buckets).to(device), signs.to(device)
 
 
+def sketched(rows: Tensor, buckets: int) -> Tensor:
+    """The rows as a count sketch of at most so many entries: no bucket is empty."""
+    places, signs = sketch(rows.shape[1], buckets, rows.device)
+    filled, places = torch.unique(places, return_inverse=True)
+    return rows.new_zeros(len(rows), len(filled)).index_add_(1, places, rows * signs)
+
+
 def median(values: Tensor) -> float:
     """The median of the values, the mean of the middle two for an even number; NaN for none."""
     if not values.numel():
