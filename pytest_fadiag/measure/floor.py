@@ -272,7 +272,8 @@ class Readout:
     """A weighted ridge regression; λ is chosen by the leave-one-out squared error.
 
     With Z = U S Vᵀ of the centred, weighted inputs all λ cost one decomposition, of the smaller
-    side. Columns that do not vary are left out. ``weights`` are those of all units; of those that
+    side: in float32 that of the features, where the λ chosen is solved for again. Columns that do
+    not vary are left out. ``weights`` are those of all units; of those that
     are not 0 the mean is 1. The same samples are taken, then left out one by one.
     """
 
@@ -335,13 +336,16 @@ class Readout:
             self.parts = []
         else:
             gram = self.gram[self.columns][:, self.columns].addr_(mean, mean, alpha=-self.number)
-            self.values, self.vectors = torch.linalg.eigh(gram / self.scale**2, UPLO="U")
-            self.values.clamp_min_(0)
+            self.gram = gram / self.scale**2
+            values, vectors = torch.linalg.eigh(self.gram.float(), UPLO="U")
+            self.values = values.double().clamp_min_(0)
+            self.vectors = vectors.double()
         self.inverses = []
         """By λ, of the eigenvalues with it."""
         for ridge in RIDGES:
             self.inverses.append(1 / (self.values + ridge * self.number))
-        self.turned = self.vectors.T @ products / self.scale
+        self.products = products / self.scale
+        self.turned = self.vectors.T @ self.products
 
     def _scaled(self, x: Tensor, weights: Tensor) -> Tensor:
         """The inputs that vary, centred, scaled and weighted."""
@@ -366,6 +370,10 @@ class Readout:
         best = int(self.losses.nan_to_num(torch.inf).argmin())
         self.ridge = RIDGES[best]
         slope = self.vectors @ (self.inverses[best].unsqueeze(1) * self.turned)
+        if self.gram.numel():
+            self.gram.diagonal().add_(self.ridge * self.number)
+            root = torch.linalg.cholesky(self.gram, upper=True)
+            slope = torch.cholesky_solve(self.products, root, upper=True)
         self.slope = slope / self.scale
 
     def __call__(self, x: Tensor) -> Tensor:
