@@ -263,8 +263,8 @@ class SmallInputs:
             x = functional.adaptive_avg_pool2d(x, max(side, 1))
         x = x.flatten(1)
         if x.shape[1] > WIDEST:
+            self.reduced = f"hashed to {WIDEST:,}"
             x = sketched(x, WIDEST)
-            self.reduced = f"projected to {x.shape[1]:,}"
         return x
 
 

@@ -110,10 +110,11 @@ class Probe:
         weights = fit.weights[units].unsqueeze(1)
         weighted = weights.to(wide) * rows[:, : wide.shape[1] + 1]
         parts = fit.parts[units]
+        if not self.halves:
+            parts = parts // 2 * 2
         for part in torch.unique(parts).tolist():
-            key = part if self.halves else part - part % 2
             chosen = parts == part
-            self.moments[key] = weighted[chosen].T @ rows[chosen] + self.moments.get(key, 0.0)
+            self.moments[part] = weighted[chosen].T @ rows[chosen] + self.moments.get(part, 0.0)
 
     def normalised(self, features: Tensor, units: Tensor) -> Tensor:
         """The z of units that are read, of which the broken ones are noted."""

@@ -59,10 +59,9 @@ def sketch(width: int, buckets: int, device: torch.device) -> tuple[Tensor, Tens
 
 
 def sketched(rows: Tensor, buckets: int) -> Tensor:
-    """The rows as a count sketch of at most so many entries: no bucket is empty."""
+    """The rows as a count sketch of so many entries."""
     places, signs = sketch(rows.shape[1], buckets, rows.device)
-    filled, places = torch.unique(places, return_inverse=True)
-    return rows.new_zeros(len(rows), len(filled)).index_add_(1, places, rows * signs)
+    return rows.new_zeros(len(rows), buckets).index_add_(1, places, rows * signs)
 
 
 def median(values: Tensor) -> float:
