@@ -29,7 +29,7 @@ ROUNDING = 16
 SAME = 1e-6
 """How far the own backward may lie from the reference, relative, and be the same."""
 OUTPUTS = 1 << 20
-"""More outputs are computed for one sample at a time."""
+"""More outputs are computed for one direction and one sample at a time."""
 WIDE_STEP = 0.5
 """Relative to ‖h‖, wide enough to cross the steps of a piecewise-constant function."""
 WAY_OUT = "audit a plain network with the same weights by --fa-model=package.module:factory"
@@ -316,15 +316,22 @@ class _Trial:
     ) -> tuple[Tensor, list[Tensor]]:
         """How ⟨u, outputs⟩, h_l and later states differ between shifts and their opposites.
 
-        Samples are taken one by one where outputs are many, as those of tokens.
+        Directions and samples are taken one by one where outputs are many, as those of tokens.
         """
-        if len(u) > 1 and u.numel() > OUTPUTS:
-            each = [slice(sample, sample + 1) for sample in range(len(u))]
-            parts = [self.moved(layer, shift[:, one], u[one], rows(x, one)) for one in each]
+        directions = len(shift)
+        if u.numel() > OUTPUTS and directions * len(u) > 1:
+            parts = []
+            if directions > 1:
+                for direction in shift.split(1):
+                    parts.append(self.moved(layer, direction, u, x))
+            else:
+                for sample, of_sample in enumerate(shift.split(1, 1)):
+                    one = slice(sample, sample + 1)
+                    parts.append(self.moved(layer, of_sample, u[one], rows(x, one)))
+            dim = int(directions == 1)
             changes, moves_by_part = zip(*parts, strict=True)
             together = zip(*moves_by_part, strict=True)
-            return torch.cat(changes, 1), [torch.cat(moves, 1) for moves in together]
-        directions = len(shift)
+            return torch.cat(changes, dim), [torch.cat(moves, dim) for moves in together]
         moves: list[Tensor] = []
         batch_dims = self.stream.batch_dims
 

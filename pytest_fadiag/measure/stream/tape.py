@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..copies import named_modules, named_parameters
 from ..inputs import tensors_in
-from .sites import Events, Site
+from .sites import Events, Site, is_expanded
 
 LEAVING = ("numpy", "tolist", "__array__", "item", "__dlpack__", "data_ptr")
 """Functions that give numbers to code that torch does not see."""
@@ -56,6 +56,7 @@ class Node:
     memory: Memory
     call: int
     """The innermost module call that it was made in."""
+    expanded: bool
     read: bool = False
     sights: list[Site] = field(default_factory=list)
     """Where it can be seen before anything reads it."""
@@ -251,6 +252,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             weighted=weighted,
             memory=self._memory(tensor),
             call=self._path[-1] if self._path else 0,
+            expanded=is_expanded(tensor),
         )
         self.nodes.append(node)
         return node.index
