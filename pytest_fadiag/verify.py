@@ -306,7 +306,7 @@ def _measured(
     twins = _twins(recorded)
     twin = recorded.twin
     # (e) that was asked for was measured of the network and of its BP twins.
-    literal = recorded.depth is not None and (twin is None or twin.utility_pp is not None)
+    listed = recorded.depth is not None and (twin is None or twin.utility_pp is not None)
     place = files.places[path]
     return auditor.report(
         place,
@@ -316,6 +316,6 @@ def _measured(
         thresholds=recorded.thresholds,
         seed=row.seed,
         protocol=recorded.protocol,
-        literal=literal,
+        listed=listed,
         log=is_log(place),
     )

@@ -157,7 +157,7 @@ class Probe:
                 outcomes[indices] = self.folds.outcomes(predicted, targets).double().cpu()
 
 
-class Curve:
+class ProbesOfStates:
     """A probe at each state of a network from ``first`` on, or at that alone."""
 
     def __init__(self, folds: Folds, first: int, *, alone: bool = False) -> None:
@@ -226,7 +226,7 @@ class DepthProbes:
         self.source = source
         self.embedding_alone = embedding_alone
         self.folds = Folds(source)
-        self.curve = Curve(self.folds, 0, alone=embedding_alone)
+        self.curve = ProbesOfStates(self.folds, 0, alone=embedding_alone)
         self.change: list[list[Tensor]] = [[] for _ in source.stream.blocks]
         self.problem = self.folds.problem
         if not self.problem:
@@ -310,7 +310,7 @@ class DepthProbes:
             record, interval=(low - record.allowance_pp, high), trained=trained
         )
 
-    def _redrawn(self, seed: int) -> Curve:
+    def _redrawn(self, seed: int) -> ProbesOfStates:
         """The probes at h_1 … h_L with re-initialised blocks; h_0 stays."""
         network = with_reinitialised_blocks(self.source.network, self.source.stream, seed)
         samples = len(self.source.labels)
@@ -318,7 +318,7 @@ class DepthProbes:
         chosen = torch.zeros(samples, dtype=torch.bool).index_fill_(0, spread, True)
         retake_statistics(network, self.source.stream, self.source.chosen(chosen))
         source = self.source.redrawn(network)
-        curve = Curve(self.folds, 1)
+        curve = ProbesOfStates(self.folds, 1)
         for batch in source.batches(FEATURES):
             curve.take(batch, self.folds.read)
         curve.finish(source)

@@ -66,7 +66,7 @@ def cell(row: Row) -> str:
         templates(one_line, autoescape=True).get_template("notebook.html"),
         audit,
         line=table_of(audit).lines[0],
-        title=f"{mark(row.status.word)} {title_of(row)}",
+        title=f"{mark(row.conclusion.word)} {title_of(row)}",
         style=Markup(style),
         one=None,
         charts=_charts_of,
@@ -77,7 +77,7 @@ def cell(row: Row) -> str:
 
 def word_of(row: Row) -> str:
     """What a filter calls the verdict of a row."""
-    return row.status.word.value if row.status.word else "no verdict"
+    return row.conclusion.word.value if row.conclusion.word else "no verdict"
 
 
 def _entries(row: Row) -> Iterator[Entry]:

@@ -70,13 +70,16 @@ class Open(msgspec.Struct, frozen=True):
     kind: OpenKind
     why: str = ""
     """The reason in words, where the kind does not say it all."""
-    reaches: bool = False
-    """Whether the number itself passes, and its interval alone is too wide."""
+    tells_nothing: bool = False
+    """Whether its interval holds both no gain and a sufficient one."""
 
     @property
     def replaceable(self) -> bool:
         """Whether the fallback may stand in for a diagnostic that is open for this reason."""
-        return self.reaches or self.kind in (OpenKind.NOT_MEASURED, OpenKind.CONTROL_QUESTIONED)
+        return self.tells_nothing or self.kind in (
+            OpenKind.NOT_MEASURED,
+            OpenKind.CONTROL_QUESTIONED,
+        )
 
     def __str__(self) -> str:
         return self.why or self.kind.value
