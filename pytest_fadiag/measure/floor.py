@@ -299,12 +299,11 @@ class Readout:
         roots = weights.sqrt().unsqueeze(1)
         z *= roots
         self.products.addmm_(z.T, roots * goals)
+        for start in range(0, z.shape[1], COLUMNS):
+            end = start + COLUMNS
+            self.gram[start:end, start:].addmm_(z[:, start:end].T, z[:, start:])
         if self.number < x.shape[1]:
             self.parts.append((x, weights))
-        else:
-            for start in range(0, z.shape[1], COLUMNS):
-                end = start + COLUMNS
-                self.gram[start:end, start:].addmm_(z[:, start:end].T, z[:, start:])
 
     def _begin(self, x: Tensor, columns: int) -> None:
         """Empty sums, around a point near the mean of the inputs: then they do not cancel."""
@@ -317,8 +316,7 @@ class Readout:
         self.mean = torch.zeros_like(self.shift)
         self.bias = self.shift.new_zeros(columns)
         self.products = self.shift.new_zeros(features, columns)
-        sides = (0, 0) if self.number < features else (features, features)
-        self.gram = self.shift.new_zeros(sides)
+        self.gram = self.shift.new_zeros(features, features)
 
     def decompose(self) -> None:
         """Centre and scale the sums, and find the principal directions."""
@@ -329,23 +327,22 @@ class Readout:
         spread = squares.mean() / self.number + mean.square().mean()
         self.scale = spread.sqrt().clamp_min(torch.finfo(spread.dtype).tiny)
         products = self.products[self.columns] - self.number * torch.outer(mean, self.bias)
+        self.products = products / self.scale
+        gram = self.gram[self.columns][:, self.columns].addr_(mean, mean, alpha=-self.number)
+        self.gram = gram / self.scale**2
         self.mean = mean + self.shift[self.columns]
         if self.parts:
             x, weights = map(torch.cat, zip(*self.parts, strict=True))
-            self.values, self.vectors = _principal(self._scaled(x, weights))
+            values, vectors = _principal(self._scaled(x, weights))
             self.parts = []
         else:
-            gram = self.gram[self.columns][:, self.columns].addr_(mean, mean, alpha=-self.number)
-            self.gram = gram / self.scale**2
             values, vectors = torch.linalg.eigh(self.gram.float(), UPLO="U")
-            self.values = values.double().clamp_min_(0)
-            self.vectors = vectors.double()
+        self.vectors = vectors.double()
+        self.turned = self.vectors.T @ self.products
         self.inverses = []
         """By λ, of the eigenvalues with it."""
         for ridge in RIDGES:
-            self.inverses.append(1 / (self.values + ridge * self.number))
-        self.products = products / self.scale
-        self.turned = self.vectors.T @ self.products
+            self.inverses.append(1 / (values.double().clamp_min(0) + ridge * self.number))
 
     def _scaled(self, x: Tensor, weights: Tensor) -> Tensor:
         """The inputs that vary, centred, scaled and weighted."""
@@ -366,15 +363,12 @@ class Readout:
             self.losses[number] += errors.square().sum()
 
     def solve(self) -> None:
-        """Choose λ."""
+        """Choose λ, and solve for it."""
         best = int(self.losses.nan_to_num(torch.inf).argmin())
         self.ridge = RIDGES[best]
-        slope = self.vectors @ (self.inverses[best].unsqueeze(1) * self.turned)
-        if self.gram.numel():
-            self.gram.diagonal().add_(self.ridge * self.number)
-            root = torch.linalg.cholesky(self.gram, upper=True)
-            slope = torch.cholesky_solve(self.products, root, upper=True)
-        self.slope = slope / self.scale
+        self.gram.diagonal().add_(self.ridge * self.number)
+        root = torch.linalg.cholesky(self.gram, upper=True)
+        self.slope = torch.cholesky_solve(self.products, root, upper=True) / self.scale
 
     def __call__(self, x: Tensor) -> Tensor:
         """What is predicted for other samples."""

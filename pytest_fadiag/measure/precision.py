@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Precision, Resolution
-from .copies import copy_of, precisions
+from .copies import copy_of
 from .inputs import like, rows
 from .reference import passed
 from .types import Batch, ModelInput, Numbers
@@ -67,10 +67,8 @@ class GradientPrecision:
         return number
 
     def gradient(self, x: ModelInput, y: Tensor, dtype: torch.dtype) -> Tensor:
-        """The gradient of each sample at h_L by the network in this dtype."""
-        network = self.source.network
-        if precisions(network) != [dtype]:
-            network = copy_of(network, dtype)
+        """The gradient of each sample at h_L by a copy of the network in this dtype."""
+        network = copy_of(self.source.network, dtype)
 
         def loss(outputs: Tensor) -> Tensor:
             return self.task.losses(outputs, y).sum() / BATCH

@@ -29,7 +29,7 @@ ROUNDING = 16
 SAME = 1e-6
 """How far the own backward may lie from the reference, relative, and be the same."""
 OUTPUTS = 1 << 20
-"""More outputs are computed for one direction and one sample at a time."""
+"""More outputs of the samples are computed for one direction at a time."""
 WIDE_STEP = 0.5
 """Relative to ‖h‖, wide enough to cross the steps of a piecewise-constant function."""
 WAY_OUT = "audit a plain network with the same weights by --fa-model=package.module:factory"
@@ -296,7 +296,7 @@ class _Trial:
         directions = drawn_like(state.expand(DIRECTIONS, *state.shape), 1 + layer)
         directions = directions / _norms(directions).unsqueeze(2)
         steps = (step or self.precision.step) * _norms(state)
-        change, moves = self.moved(layer, steps.unsqueeze(1) * directions, u, self.x)
+        change, moves = self.moved(layer, steps.unsqueeze(1) * directions, u)
         values = change / (2 * steps)
         epsilon = ROUNDING * torch.finfo(outputs.dtype).eps / steps
         noise = epsilon * (outputs * u).abs_().flatten(1).sum(1)
@@ -311,43 +311,32 @@ class _Trial:
         responses = [_response(entering, leaving) for entering, leaving in pairwise(moves)]
         return _Differences(values, noise, errors, responses)
 
-    def moved(
-        self, layer: int, shift: Tensor, u: Tensor, x: ModelInput
-    ) -> tuple[Tensor, list[Tensor]]:
+    def moved(self, layer: int, shift: Tensor, u: Tensor) -> tuple[Tensor, list[Tensor]]:
         """How ⟨u, outputs⟩, h_l and later states differ between shifts and their opposites.
 
-        Directions and samples are taken one by one where outputs are many, as those of tokens.
+        Directions are taken one by one where outputs are many, as those of tokens.
         """
         directions = len(shift)
-        if u.numel() > OUTPUTS and directions * len(u) > 1:
-            parts = []
-            if directions > 1:
-                for direction in shift.split(1):
-                    parts.append(self.moved(layer, direction, u, x))
-            else:
-                for sample, of_sample in enumerate(shift.split(1, 1)):
-                    one = slice(sample, sample + 1)
-                    parts.append(self.moved(layer, of_sample, u[one], rows(x, one)))
-            dim = int(directions == 1)
+        if directions > 1 and u.numel() > OUTPUTS:
+            parts = [self.moved(layer, direction.unsqueeze(0), u) for direction in shift]
             changes, moves_by_part = zip(*parts, strict=True)
-            together = zip(*moves_by_part, strict=True)
-            return torch.cat(changes, dim), [torch.cat(moves, dim) for moves in together]
+            return torch.cat(changes), list(map(torch.cat, zip(*moves_by_part, strict=True)))
+        h = self.autograd.states[layer]
         moves: list[Tensor] = []
         batch_dims = self.stream.batch_dims
 
         def watch(number: int, state: Tensor) -> None:
             if number >= layer:
                 state = state.movedim(batch_dims[number], 0)
-                forth, back = state.reshape(directions, 2, len(u), -1).unbind(1)
+                forth, back = state.reshape(directions, 2, len(h), -1).unbind(1)
                 moves.append(forth - back)
 
-        shape = self.autograd.states[layer].shape[1:]
-        both_ways = torch.stack([shift, -shift], 1).view(-1, *shape)
-        repeated = joined([x] * 2 * directions)
-        outputs = shifted(self.network, self.stream, repeated, layer, both_ways, watch)
-        products = outputs.reshape(directions, 2, len(u), -1) * u.flatten(1)
-        forth, back = products.sum(-1).unbind(1)
-        return forth - back, moves
+        both_ways = torch.stack([shift, -shift], 1).view(-1, *h.shape[1:])
+        x = joined([self.x] * 2 * directions)
+        outputs = shifted(self.network, self.stream, x, layer, both_ways, watch)
+        forth, back = outputs.reshape(directions, 2, len(h), -1).unbind(1)
+        u = u.flatten(1)
+        return (forth * u).sum(-1) - (back * u).sum(-1), moves
 
     def relative_error(self, difference: Tensor, size: Tensor, noise: Tensor) -> float:
         """The median relative difference; NaN where less than half stands out of the noise."""
