@@ -94,8 +94,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
-    """«; did you mean --frozen?», where a known word is close."""
-    close = get_close_matches(word, known, 1, 0.75)
+    """«; did you mean --frozen?», where a known word is close, or the beginning of this one."""
+    beginnings = [name for name in known if word.startswith(f"{name}-")]
+    close = beginnings or get_close_matches(word, known, 1, 0.75)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -120,6 +120,7 @@ def test_show_puts_audits_together_and_exits_as_the_audit_would(
         ("lint gone.py", "fadiag lint: expected a Python file"),
         ("adit a.pt", "invalid choice: 'adit'"),
         ("verify 1.json --modle a:b", "unrecognized arguments: --modle a:b; did you mean --model?"),
+        ("verify 1.json --model-path a:b", "did you mean --model?"),
         ("verify 1.json --threads none", "expected N, not 'none'"),
         ("verify 1.json --loss l1", "expected ce|mse|bce|package.module:function, not 'l1'"),
     ],

@@ -70,8 +70,8 @@ class Open(msgspec.Struct, frozen=True):
     kind: OpenKind
     why: str = ""
     """The reason in words, where the kind does not say it all."""
-    tells_nothing: bool = False
-    """Whether its interval holds both no gain and a sufficient one."""
+    reaches: bool = False
+    """Whether the number itself passes, and its interval alone is too wide."""
 
     @property
     def replaceable(self) -> bool:

@@ -84,9 +84,7 @@ class FrozenMargin(Diagnostic):
             )
             if not is_within_noise(report):
                 return finding
-            return msgspec.structs.replace(
-                finding, open=Open(OpenKind.NOT_RESOLVED, tells_nothing=True)
-            )
+            return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_RESOLVED, reaches=True))
         return self._decided(report, report.control, margin)
 
     def by_point(self, report: Report) -> Finding:
@@ -232,16 +230,15 @@ def margin_in_words(
 
 
 def is_within_noise(report: Report) -> bool:
-    """Whether the interval of a paired margin holds both no gain and a sufficient one.
+    """Whether a paired margin reaches its minimum, and its interval does not exclude 0.
 
-    Where classes have a dozen images each, a control tells nothing then, and (e) may.
+    Where classes have a dozen images each this says nothing against the blocks, and (e) may tell.
     """
     margin = report.margin
-    if margin is None or margin.interval is None or report.control is None:
+    if margin is None or report.control is None or report.control.score.outcomes is None:
         return False
     minimum = report.thresholds.frozen_acc_margin_pp
-    holds_both = margin.interval.low <= min(minimum, 0.0) and margin.interval.high >= minimum
-    return holds_both and report.control.score.outcomes is not None
+    return margin.pp >= minimum and bool(_undecided(report, margin, minimum))
 
 
 def _undecided(report: Report, margin: Margin, minimum: float) -> str:

@@ -107,7 +107,7 @@ class _Trial:
         if dtype == torch.float64:
             self.tolerance = 1e-9
         for gain, self.random_ids in ATTEMPTS:
-            self.network = reinitialised(copy_of(network, dtype).eval(), gain=gain)
+            self.network = reinitialised(copy_of(network, dtype), gain=gain)
             self.draw(self.sizes[0])
             size = float(self.logits.abs().max())
             if size < math.inf and largest_difference(self.logits) > APART * size:
