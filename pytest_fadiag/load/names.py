@@ -237,12 +237,8 @@ def loaded_files() -> set[str]:
         if spec is not None and spec.has_location:
             file = str(spec.origin)
             if not file.startswith(standard) and not _INSTALLED.search(file):
-                files.add(_real(file))
+                files.add(os.path.realpath(file))
     return files
-
-
-_real = lru_cache(maxsize=None)(os.path.realpath)
-"""Where a file of a module lies: asked for after every network."""
 
 
 def code_digest(root: Path, files: Iterable[str]) -> str:

@@ -283,7 +283,6 @@ class Readout:
         self.parts: list[tuple[Tensor, Tensor]] = []
         """Inputs and weights, where there are fewer samples than features."""
         self.losses = torch.zeros(len(RIDGES), dtype=torch.float64)
-        self.ridge = 0.0
 
     def take(self, x: Tensor, goals: Tensor, weights: Tensor) -> None:
         """Add samples to the sums."""
@@ -337,8 +336,8 @@ class Readout:
             self.parts = []
         else:
             values, vectors = torch.linalg.eigh(self.gram.float(), UPLO="U")
-        self.vectors = vectors.double()
-        self.turned = self.vectors.T @ self.products
+        self.vectors = vectors.float()
+        self.turned = self.vectors.double().T @ self.products
         self.inverses = []
         """By λ, of the eigenvalues with it."""
         for ridge in RIDGES:
@@ -352,7 +351,7 @@ class Readout:
     def leave_out(self, x: Tensor, goals: Tensor, weights: Tensor) -> None:
         """Add what the prediction of each sample costs, by λ, by all samples but itself."""
         z = self._scaled(x, weights)
-        turned = (z.float() @ self.vectors.float()).double()  # enough to choose one of five λ
+        turned = (z.float() @ self.vectors).double()  # enough to choose one of five λ
         squares = turned.square()
         targets = weights.sqrt().unsqueeze(1) * (goals - self.bias)
         for number, inverse in enumerate(self.inverses):
@@ -364,8 +363,7 @@ class Readout:
 
     def solve(self) -> None:
         """Choose λ, and solve for it."""
-        best = int(self.losses.nan_to_num(torch.inf).argmin())
-        self.ridge = RIDGES[best]
+        self.ridge = RIDGES[int(self.losses.nan_to_num(torch.inf).argmin())]
         self.gram.diagonal().add_(self.ridge * self.number)
         root = torch.linalg.cholesky(self.gram, upper=True)
         self.slope = torch.cholesky_solve(self.products, root, upper=True) / self.scale

@@ -184,7 +184,7 @@ class _Watch:
                     break
                 self._refuse_freed(site)
                 state = tensors[site.position]
-                if is_expanded(state):
+                if 0 in state.stride():  # an expanded tensor cannot be written to
                     state = state.clone()
                     values = _replaced(values, tensors[site.position], state)
                 try:
@@ -205,12 +205,6 @@ class _Watch:
                 f"the state before {site} was freed in the forward pass, as reversible blocks do; "
                 "let the blocks keep their input"
             )
-
-
-def is_expanded(tensor: Tensor) -> bool:
-    """Whether entries of a tensor share memory: it cannot be written to."""
-    strides = zip(tensor.stride(), tensor.shape, strict=True)
-    return any(size > 1 and stride == 0 for stride, size in strides)
 
 
 def _replaced(values: Any, old: Tensor, new: Tensor) -> Any:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..copies import named_modules, named_parameters
 from ..inputs import tensors_in
-from .sites import Events, Site, is_expanded
+from .sites import Events, Site
 
 LEAVING = ("numpy", "tolist", "__array__", "item", "__dlpack__", "data_ptr")
 """Functions that give numbers to code that torch does not see."""
@@ -57,6 +57,7 @@ class Node:
     call: int
     """The innermost module call that it was made in."""
     expanded: bool
+    """Whether entries share memory."""
     read: bool = False
     sights: list[Site] = field(default_factory=list)
     """Where it can be seen before anything reads it."""
@@ -252,7 +253,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             weighted=weighted,
             memory=self._memory(tensor),
             call=self._path[-1] if self._path else 0,
-            expanded=is_expanded(tensor),
+            expanded=0 in tensor.stride(),
         )
         self.nodes.append(node)
         return node.index
