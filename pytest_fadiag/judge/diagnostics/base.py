@@ -76,10 +76,7 @@ class Open(msgspec.Struct, frozen=True):
     @property
     def replaceable(self) -> bool:
         """Whether the fallback may stand in for a diagnostic that is open for this reason."""
-        return self.tells_nothing or self.kind in (
-            OpenKind.NOT_MEASURED,
-            OpenKind.CONTROL_QUESTIONED,
-        )
+        return self.reaches or self.kind in (OpenKind.NOT_MEASURED, OpenKind.CONTROL_QUESTIONED)
 
     def __str__(self) -> str:
         return self.why or self.kind.value
