@@ -135,9 +135,8 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
             copying.dtype = dtype
             for part in reversed(named_modules(network).values()):
                 for attribute in vars(part).values():
-                    kind = type(attribute)
-                    if kind in (OrderedDict, dict, set) and not attribute:
-                        memo[id(attribute)] = kind()  # such as no hooks: saves most of the time
+                    if type(attribute) is OrderedDict and not attribute:
+                        memo[id(attribute)] = OrderedDict()  # no hooks: saves half the copying time
                 inner = unwrapped(part)
                 if inner is not part:
                     memo[id(part)] = copy.deepcopy(inner, memo)

@@ -149,7 +149,7 @@ def drawn_like(tensor: Tensor, seed: int) -> Tensor:
 
 def projected(outputs: Tensor) -> Tensor:
     """⟨u, outputs⟩ with one random u per sample."""
-    return outputs.flatten().dot(drawn_like(outputs, 0).flatten())
+    return (outputs * drawn_like(outputs, 0)).sum()
 
 
 def differ(expected: Iterable[Tensor], gradients: Iterable[Tensor]) -> bool:
