@@ -40,11 +40,11 @@ FEATURES = frozenset({"features"})
 
 
 @lru_cache(maxsize=4)
-def projection(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def projection(width: int, device: torch.device) -> Tensor:
     """A fixed N(0, 1/2048) matrix."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(width, WIDEST, generator=generator, dtype=torch.float64)
-    return drawn.div(WIDEST**0.5).to(device, dtype)
+    return drawn.div(WIDEST**0.5).to(device)
 
 
 def normalised(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +57,7 @@ def normalised(features: Tensor) -> tuple[Tensor, Tensor]:
     largest = wide.abs().amax(1, keepdim=True)
     z = functional.layer_norm(wide / largest, wide.shape[1:], eps=0.0).nan_to_num(0.0)
     if z.shape[1] > WIDEST:
-        z = z @ projection(z.shape[1], z.dtype, z.device)
+        z = z @ projection(z.shape[1], z.device)
     return z.float(), ~torch.isfinite(largest).squeeze(1)
 
 
@@ -110,10 +110,11 @@ class Probe:
         weights = fit.weights[units].unsqueeze(1)
         weighted = weights.to(wide) * rows[:, : wide.shape[1] + 1]
         parts = fit.parts[units]
+        if not self.halves:
+            parts = parts // 2 * 2
         for part in torch.unique(parts).tolist():
-            key = part if self.halves else part - part % 2
             chosen = parts == part
-            self.moments[key] = weighted[chosen].T @ rows[chosen] + self.moments.get(key, 0.0)
+            self.moments[part] = weighted[chosen].T @ rows[chosen] + self.moments.get(part, 0.0)
 
     def normalised(self, features: Tensor, units: Tensor) -> Tensor:
         """The z of units that are read, of which the broken ones are noted."""

@@ -49,7 +49,7 @@ SAMPLES = 16
 """How many samples the stream is found by."""
 TRAINING_SAMPLES = 20_000
 """So many samples of a training split are enough for a linear readout."""
-OUTPUTS = 1 << 22
+OUTPUTS = 1 << 24
 """How many outputs of tokens are computed at once."""
 EVERY_BATCH = frozenset({"inputs", "outputs", "features"})
 """What metrics need of all batches; the rest is taken on the evaluation batches."""

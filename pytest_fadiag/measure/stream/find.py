@@ -325,22 +325,11 @@ class _Trial:
 
     def _passes(self, stream: Stream, shifts: Sequence[int]) -> bool:
         def shift(layer: int, state: Tensor) -> None:
-            if _is_expanded(state):
-                raise AuditError(
-                    f"the state at {stream.sites[layer]} is an expanded tensor, whose entries "
-                    "share memory; let the forward clone it"
-                )
             if shifts[layer]:
                 state.copy_(state.roll(shifts[layer], stream.batch_dims[layer]))
 
         logits = stream.run(self.network, copied(self.samples), shift)
         return self._distance(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
-
-
-def _is_expanded(state: Tensor) -> bool:
-    """Whether entries of a state share memory."""
-    strides = zip(state.stride(), state.shape, strict=True)
-    return any(size > 1 and stride == 0 for stride, size in strides)
 
 
 def _head(graph: Graph, last: State) -> str:

@@ -56,6 +56,8 @@ class Node:
     memory: Memory
     call: int
     """The innermost module call that it was made in."""
+    expanded: bool
+    """Whether entries share memory."""
     read: bool = False
     sights: list[Site] = field(default_factory=list)
     """Where it can be seen before anything reads it."""
@@ -255,6 +257,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             weighted=weighted,
             memory=self._memory(tensor),
             call=self._path[-1] if self._path else 0,
+            expanded=0 in tensor.stride(),
         )
         self.nodes.append(node)
         return node.index
