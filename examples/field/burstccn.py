@@ -22,7 +22,9 @@ HERE = Repository(
     blocks="the hidden layers 2 and 3",
     seeds=1,
     network="MLP 784-500-500-500-10, sigmoid: its default",
-    data="5 of 250 epochs, batches of 32, lr 0.1",
+    data="8 of 250 epochs, batches of 32, lr 0.1",
+    images=10_000,
+    pairs=False,
 )
 
 
@@ -59,7 +61,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
     )
     hidden = model.classification_layers[1:-1] if frozen else []
     held = [(layer, (layer.weight.clone(), layer.bias.clone())) for layer in hidden]
-    for _ in range(5):
+    for _ in range(8):
         trainer.train(data.loader(32))
     for layer in model.classification_layers:
         layer.weight.requires_grad_()

@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import isfinite
 from pathlib import Path
 from statistics import median
@@ -175,6 +175,22 @@ def inside(source: Path) -> Iterator[None]:
 # The data: pairs of Fashion-MNIST images, in place of MNIST; some networks take the images themselves.
 
 
+@cache
+def everything(folder: Path, *, pairs: bool, train: bool) -> tuple[Any, Any]:
+    """All images of a split, or pairs of them, and labels."""
+    part = "train" if train else "t10k"
+    bytes_of = [
+        np.frombuffer(gzip.decompress((folder / f"{part}-{name}-ubyte.gz").read_bytes()), np.uint8)
+        for name in ("images-idx3", "labels-idx1")
+    ]
+    x, y = bytes_of[0][16:].reshape(-1, 28, 28), bytes_of[1][8:]
+    if not pairs:
+        return x, y
+    other = np.random.default_rng(int(train)).permutation(len(y))
+    half = (x[:, ::2] // 2 + x[:, 1::2] // 2).astype(np.uint8)
+    return np.concatenate([half, half[other]], axis=1), (y + y[other]) % 10
+
+
 @dataclass(frozen=True)
 class Data:
     """Fashion-MNIST as the four files ``{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz`` of a folder.
@@ -192,19 +208,9 @@ class Data:
 
     def images(self, *, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Images [N, 28, 28] from 0 to 255 and labels [N]; the same for every seed."""
-        part = "train" if train else "t10k"
-        x = self._read(f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
-        y = self._read(f"{part}-labels-idx1-ubyte.gz", 8)
-        if self.pairs:
-            other = np.random.default_rng(int(train)).permutation(len(y))
-            half = (x[:, ::2] // 2 + x[:, 1::2] // 2).astype(np.uint8)
-            x, y = np.concatenate([half, half[other]], axis=1), (y + y[other]) % 10
+        x, y = everything(self.folder, pairs=self.pairs, train=train)
         end = self.train if train else self.tested
         return torch.tensor(x[:end]), torch.tensor(y[:end]).long()
-
-    def _read(self, name: str, skip: int) -> Any:
-        with gzip.open(self.folder / name) as file:
-            return np.frombuffer(file.read(), np.uint8, offset=skip)
 
     def arrays(
         self,
