@@ -35,6 +35,9 @@ except ImportError:
 from .certificates import write
 from .common import Data, Repository, Row, glue_lines, inside, judged, tables, with_control
 
+BP = "BP · BP · BP"
+"""What is said of embedding, blocks and head by the papers of backpropagation."""
+
 
 def names() -> list[str]:
     """Every file of this folder that describes a repository."""
@@ -105,6 +108,7 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
         budget = f"{images:,} {kind}; {here.data}" if images else here.data
         facts = here.name, here.commit, rule, seed, here.network, budget, here.changes
         row = Row(name, *facts, bp=rule == here.bp, glue=glue_lines(module))
+        row.paper = BP if row.bp else here.paper.get(rule, here.paper.get("", ""))
         rows.append(row)
         place = options.folder / f"{name}-{rule}-s{seed}"
         saved = place.with_name(f"{place.name}.pt")

@@ -19,6 +19,7 @@ HERE = Repository(
     rules=("bp", "fa", "kp"),
     bp="bp",
     blocks="1",
+    paper={"": "other · other · BP"},
     network="Flax MLP 784-500-500-10, ReLU",
     data="its default of 5 epochs, batches of 32, SGD lr 0.01 with momentum 0.9",
     changes="none; its layers for dfa return shapes that JAX 0.10 refuses, so dfa is not trained",

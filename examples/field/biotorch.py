@@ -19,6 +19,7 @@ HERE = Repository(
     rules=("backpropagation", "fa", "dfa", "usf"),
     bp="backpropagation",
     blocks=r"module\.(conv[23]|fc1)",
+    paper={"": "other · other · BP"},
     network="LeNet, 3 convolutions and 2 linear layers",
     data="6 epochs of batches of 128, Adam lr 1e-3",
     images=10_000,
@@ -50,8 +51,11 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
         trained,
         data.test(**IMAGES),
         train=data.training(**IMAGES),
-        step=lambda model, x, y: epoch(
-            model, rule, cross_entropy, SGD(model.parameters(), 0.01), [(x, y)], "cpu", 0, False
+        step=lambda model, x, y: (
+            epoch(
+                model, rule, cross_entropy, SGD(model.parameters(), 0.01), [(x, y)], "cpu", 0, False
+            )
+            or model.eval()  # in training DFA asks for labels
         ),
         method_name=rule,
     )

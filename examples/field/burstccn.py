@@ -21,6 +21,7 @@ HERE = Repository(
     bp="BP",
     blocks="the hidden layers 2 and 3",
     seeds=1,
+    paper={"": "other · other · BP"},
     network="MLP 784-500-500-500-10, sigmoid: its default",
     data="8 of 250 epochs, batches of 32, lr 0.1",
     images=10_000,

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import isfinite
 from pathlib import Path
@@ -58,6 +58,8 @@ class Repository:
     """The rule that is BP: the twin of the others."""
     blocks: str = ""
     """What is frozen in a control: the blocks that the report names, mostly a pattern for ``freeze``."""
+    paper: Mapping[str, str] = field(default_factory=dict)
+    """By rule, what its paper says of embedding, blocks and head: ``BP``, ``other``, or ``any``."""
     seeds: int = 3
     """How many networks of each rule; one where that takes minutes."""
     images: int = 30_000
@@ -332,6 +334,8 @@ class Row:
     headlines: dict[str, str] | None = None
     step: dict[str, str] | None = None
     """By part, what one step of the rule does there."""
+    paper: str = ""
+    """What its paper says of embedding, blocks and head."""
     gamma: dict[str, float | None] | None = None
     verdict: str = ""
     why: str = ""
@@ -396,7 +400,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
     keys = [one.key for one in DIAGNOSTICS]
     head = ["repository", "rule", "verdict", "because", "accuracy", *keys]
     head += ["margin", "depth", "% of BP"]
-    lines, seen = [[*head, "embedding · blocks · head", "glue", "minutes"]], ""
+    lines, seen = [[*head, "embedding · blocks · head", "as published", "glue", "minutes"]], ""
     for (repository, rule), own in groups.items():
         short = "" if repository == seen else short_name(repository)
         seen = repository
@@ -410,6 +414,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
             mean([row.utility for row in own], "+.1f"),
             share(own, [row for row in rows if row.bp and row.repository == repository]),
             parts(own[0]),
+            as_published(own),
             str(own[0].glue or ""),
             f"{sum(row.train_minutes + row.audit_minutes for row in own):.1f}",
         ])  # fmt: skip
@@ -445,6 +450,20 @@ def parts(row: Row) -> str:
     words = {part: WORDS.get(text, text).replace("-0", "−0") for part, text in row.step.items()}
     ends = [words.pop(end, "") for end in ("embedding", "head")]
     return " · ".join(text for text in (ends[0], " ".join(words.values()), ends[1]) if text)
+
+
+def as_published(rows: list[Row]) -> str:
+    """✓ where one step does in each part what the paper says, else what the paper says."""
+    steps = [row.step for row in rows if row.step]
+    if not steps or not rows[0].paper:
+        return ""
+    said = dict(zip(("embedding", "blocks", "head"), rows[0].paper.split(" · "), strict=True))
+    for step in steps:
+        for part, state in step.items():
+            expected = said[part if part in said else "blocks"]
+            if expected != "any" and (expected == "BP") != (state == "BP's own"):
+                return f"✗ {rows[0].paper}"
+    return "✓"
 
 
 def sentences(row: Row) -> dict[str, list[str]]:

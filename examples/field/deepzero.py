@@ -20,6 +20,7 @@ HERE = Repository(
     blocks=r"layer[123]",
     seeds=1,
     changes="its f() puts back a state_dict that is the network itself, so weights stay displaced; here they are put back",
+    paper={"": "other · other · other"},
     network="ResNet-8: its ResNet-20 with 1 block a stage, batch normalisation",
     data="of 3 × 28 × 28; 2 epochs of batches of 128, 10 neighbours a step; its coordinatewise estimate takes a forward pass a weight",
     images=3_000,

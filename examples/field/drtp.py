@@ -20,6 +20,7 @@ HERE = Repository(
     rules=("BP", "DRTP", "DFA", "FA"),
     bp="BP",
     blocks=r"layers\.[12]",
+    paper={"": "other · other · BP"},
     network="3 hidden layers of 500, tanh, sigmoid outputs",
     data="5 epochs of batches of 100, Adam lr 5e-4, one of its optimisers",
     changes="saved_variables is called saved_tensors today",

@@ -19,6 +19,7 @@ HERE = Repository(
     rules=("BP", "FA"),
     bp="BP",
     blocks=r"linear\.0",
+    paper={"": "other · other · BP"},
     network="1 hidden layer of 1,000",
     data="5 epochs of batches of 32, SGD lr 1e-2 (its default is 1e-4)",
     changes="saved_variables is called saved_tensors today, init functions end in _",

@@ -23,6 +23,7 @@ HERE = Repository(
     bp="BP",
     blocks=r"(fc|bn)_hidden\.1",
     seeds=1,
+    paper={"": "other · other · BP"},
     network="MLP 784-800-800-10, batch normalisation, ReLU",
     data="5 of 100 epochs, Adam lr 1e-3 (its default is 1e-4)",
     changes="saved_variables is called saved_tensors today",

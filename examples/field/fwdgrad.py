@@ -21,6 +21,7 @@ HERE = Repository(
     bp="BP",
     blocks="fc1",
     seeds=1,
+    paper={"": "other · other · other"},
     network="MLP 784-1024-1024-10, ReLU",
     data="5 of 200 epochs, lr 2e-4 (0.1 for BP, whose default of 2e-4 is for 200)",
     changes="its configuration is given as values instead of by hydra",

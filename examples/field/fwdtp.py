@@ -24,6 +24,7 @@ HERE = Repository(
     bp="BP",
     blocks="the layers 1 to 4",
     seeds=1,
+    paper={"": "other · other · BP"},
     network="5 hidden layers of 256, tanh",
     data="5 epochs, lr 1 (0.08 for BP, the same step of the last layer)",
 )

@@ -20,6 +20,7 @@ HERE = Repository(
     rules=("BP", "predictive coding"),
     bp="BP",
     blocks="the layer 1",
+    paper={"": "other · other · other"},
     network="equinox MLP 784-300-300-10, ReLU before each layer",
     data="1,500 steps of 64 (its notebook: 300)",
     changes="the version that an installed package has; a type that JAX 0.10 dropped",

@@ -20,6 +20,7 @@ HERE = Repository(
     bp="BP",
     blocks=r"layers\.[12]\.(encoder|bn)",
     seeds=1,
+    paper={"": "other · other · BP"},
     network="MLP, 3 hidden layers of 512",
     data="4 of 100 epochs, batches of 128",
     changes="no checkpoint of every epoch",

@@ -20,6 +20,7 @@ HERE = Repository(
     rules=("BP", "Mono-Forward"),
     bp="BP",
     blocks=r"layers\.2",
+    paper={"": "other · other · BP"},
     network="MLP 784-500-500-10, ReLU",
     data="5 epochs (a layer in Mono-Forward) of batches of 128, Adam lr 1e-3",
 )

@@ -21,6 +21,7 @@ HERE = Repository(
     blocks=r"layers\.",
     seeds=1,
     images=0,
+    paper={"": "other · other · BP"},
     network="pre-LayerNorm transformer, 4 blocks, d 64 (its default has 256), 4 heads, characters",
     data="next character of its own Markdown files for WikiText, sequences of 32; 400 of 5,000 steps at ten times its learning rate",
     changes="none; its trainers never call set_global_error, so the hooks leave BP's gradients as they are",

@@ -18,6 +18,7 @@ HERE = Repository(
     rules=("BP", "PC"),
     bp="BP",
     blocks="3",
+    paper={"": "other · other · other"},
     network="2 hidden layers of 256, ReLU",
     data="6 epochs of batches of 500, Adam lr 1e-3",
 )
@@ -68,7 +69,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
             update(x, y)
     for layer in model:
         if isinstance(layer, pc.PCLayer):
-            layer._energy = layer._energy_fn = layer._sample_x_fn = None  # of training alone
+            layer._energy = None  # of the last batch
     return model
 
 

@@ -21,6 +21,7 @@ HERE = Repository(
     bp="BP",
     blocks="the layer 1",
     seeds=1,
+    paper={"": "other · other · other"},
     network="MLP 784-256-256-10, leaky ReLU, cross-entropy energy",
     data="5 epochs of batches of 64, 8 steps of inference: the settings of its first notebook, Adam lr 1e-3",
 )

@@ -23,6 +23,7 @@ HERE = Repository(
     rules=("BP", "PEPITA"),
     bp="BP",
     blocks="the layers 0 and 1",
+    paper={"": "other · other · other"},
     network="numpy MLP 784-256-256-10 (its default has 1024), ReLU, softmax",
     data="4 of 100 epochs of batches of 64, lr 0.1",
     changes="the shuffle of scikit-learn is numpy's",

@@ -20,6 +20,7 @@ HERE = Repository(
     bp="backpropagation",
     blocks=r"module\.layer[123]",
     seeds=1,
+    paper={"": "other · other · BP"},
     network="ResNet-8: its ResNet-20 with 1 block a stage, batch normalisation",
     data="of 3 × 28 × 28; 4 of 250 epochs, SGD lr 0.1, weight decay 5e-3 (1e-4 for BP and FA)",
     images=6_000,

@@ -20,6 +20,7 @@ HERE = Repository(
     bp="BP",
     blocks=r"hidden_layers\.[12]",
     seeds=1,
+    paper={"": "other · other · BP"},
     network="MLP, 3 hidden layers of 512 (its default has 1024), leaky ReLU, divisive normalisation",
     data="5 of 100 epochs, batches of 128, local lr 0.05",
 )

@@ -20,6 +20,7 @@ HERE = Repository(
     rules=("BP", "predictive coding"),
     bp="BP",
     blocks="the second layer",
+    paper={"": "BP · BP · BP"},
     network="MLP 784-300-100-10, a bias after each ReLU",
     data="5 of 30 epochs of batches of 64, Adam lr 1e-3 (its default is 1e-4)",
 )

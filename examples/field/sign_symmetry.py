@@ -24,6 +24,7 @@ HERE = Repository(
     bp="sham",
     blocks=r"layer[1-4]",
     seeds=1,
+    paper={"": "other · other · BP"},
     network="ResNet-10: their ResNet-18 with 1 block a stage",
     data="of 3 × 28 × 28, 2 epochs, lr 0.05",
     images=10_000,

@@ -23,6 +23,7 @@ HERE = Repository(
     bp="Exact",
     blocks="[123]",
     seeds=1,
+    paper={"FixedPred": "BP · BP · BP", "Strict": "other · other · other"},
     network="2 convolutions and 3 linear layers, ReLU: the notebook's",
     data="4 epochs of batches of 300 (its notebook: 2)",
 )

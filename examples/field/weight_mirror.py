@@ -20,6 +20,7 @@ HERE = Repository(
     rules=("BP", "FA", "WM", "KP"),
     bp="BP",
     blocks="the second layer",
+    paper={"": "other · other · BP"},
     network="numpy MLP 784-500-200-10 (its default has 1000), sigmoid",
     data="10 of 400 epochs of batches of 128, lr 1 (its default is 0.2)",
     images=10_000,
