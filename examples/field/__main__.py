@@ -34,6 +34,7 @@ except ImportError:
 
 from .certificates import write
 from .common import Data, Repository, Row, glue_lines, inside, judged, tables, with_control
+from .figure import draw
 
 BP = "BP · BP · BP"
 """What is said of embedding, blocks and head by the papers of backpropagation."""
@@ -45,7 +46,7 @@ def names() -> list[str]:
     return sorted(
         one.name
         for one in pkgutil.iter_modules([str(here)])
-        if one.name not in ("common", "certificates", "__main__")
+        if one.name not in ("common", "certificates", "figure", "__main__")
     )
 
 
@@ -214,6 +215,7 @@ def main() -> None:
             mark = f"<!-- {what} -->\n"
             text = re.sub(f"{mark}.*?{mark}", lambda _: f"{mark}{table}{mark}", text, flags=re.S)  # noqa: B023
         options.page.write_text(text, encoding="utf-8")
+        draw(rows, options.folder, options.page)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ HERE = Repository(
     paper={"FixedPred": "BP · BP · BP", "Strict": "other · other · other"},
     network="2 convolutions and 3 linear layers, ReLU: the notebook's",
     data="4 epochs of batches of 300 (its notebook: 2)",
+    images=10_000,
+    pairs=False,
 )
 
 
