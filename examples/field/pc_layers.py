@@ -69,7 +69,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
             update(x, y)
     for layer in model:
         if isinstance(layer, pc.PCLayer):
-            layer._energy = None  # of the last batch
+            layer._x = layer._energy = None  # of the last batch
     return model
 
 
