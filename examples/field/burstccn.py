@@ -23,7 +23,7 @@ HERE = Repository(
     seeds=1,
     paper={"": "other · other · BP"},
     network="MLP 784-500-500-500-10, sigmoid: its default",
-    data="8 of 250 epochs, batches of 32, lr 0.1",
+    data="4 of 250 epochs, batches of 32, lr 0.1",
     images=10_000,
     pairs=False,
 )
@@ -62,7 +62,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
     )
     hidden = model.classification_layers[1:-1] if frozen else []
     held = [(layer, (layer.weight.clone(), layer.bias.clone())) for layer in hidden]
-    for _ in range(8):
+    for _ in range(4):
         trainer.train(data.loader(32))
     for layer in model.classification_layers:
         layer.weight.requires_grad_()

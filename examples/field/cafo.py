@@ -20,7 +20,7 @@ HERE = Repository(
     seeds=1,
     network="2 of 3 blocks of a convolution, ReLU, pooling and batch normalisation; 32 and 128 channels",
     data="closed form, its default",
-    images=3_000,
+    images=1_000,
     pairs=False,
     changes="it runs on a CPU",
 )

@@ -17,8 +17,8 @@ HERE = Repository(
     rules=("equilibrium propagation",),
     seeds=1,
     network="2 convolutions of 16 and 32 channels (its CIFAR-10 network has 4 of 128 to 512), 1 linear layer",
-    data="1,000 test images; 2 of 120 epochs, 30 free and 10 nudged steps of 250 and 30",
-    images=2_000,
+    data="1,000 test images; 1 of 120 epochs, 30 free and 10 nudged steps of 250 and 30",
+    images=1_000,
     pairs=False,
 )
 
@@ -45,7 +45,7 @@ def train(rule: str, source: Path, data: Data) -> Any:
     optimizer = torch.optim.SGD(groups, momentum=0.9, weight_decay=3e-4)
     loader = data.loader(128)
     theirs.train(
-        model, optimizer, loader, loader, 30, 10, (0.0, 0.5), torch.device("cpu"), 2,
+        model, optimizer, loader, loader, 30, 10, (0.0, 0.5), torch.device("cpu"), 1,
         torch.nn.MSELoss(reduction="none"), alg="EP", thirdphase=True,
     )  # fmt: skip
     return model

@@ -21,7 +21,7 @@ HERE = Repository(
     seeds=1,
     network="Hopfield network 784-100-10 (its default has 1000), sigmoid",
     data="1,280 test images; 4 of 100 epochs",
-    images=3_000,
+    images=1_500,
     pairs=False,
 )
 NORMAL = {"mean": 0.1307, "std": 0.3081, "shape": (784,)}

@@ -23,7 +23,7 @@ HERE = Repository(
     paper={"": "other · other · BP"},
     network="ResNet-8: its ResNet-20 with 1 block a stage, batch normalisation",
     data="of 3 × 28 × 28; 4 of 250 epochs, SGD lr 0.1, weight decay 5e-3 (1e-4 for BP and FA)",
-    images=6_000,
+    images=4_000,
     pairs=False,
 )
 IMAGES = {"mean": 0.286, "std": 0.353, "channels": 3}

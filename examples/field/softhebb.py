@@ -17,8 +17,8 @@ HERE = Repository(
     blocks="conv2 and conv3",
     seeds=1,
     network="demo.py's three convolutions with 24, 96, 384 of its 96, 384, 1536 channels",
-    data="padded to 32 × 32, three equal channels; 3,000 test images; 2 of 50 epochs of the readout",
-    images=3_000,
+    data="padded to 32 × 32, three equal channels; 1,500 test images; 2 of 50 epochs of the readout",
+    images=1_500,
     pairs=False,
     changes="learning rate schedules: the argument verbose, a rate per channel set as a tensor",
 )
@@ -66,8 +66,8 @@ def setup(source: Path, *, frozen: bool = False) -> None:
 
 
 def images(data: Data, *, train: bool) -> torch.utils.data.TensorDataset:
-    """The first 3,000 images [N, 3, 32, 32] from 0 to 1."""
-    x, y = (one[:3_000] for one in data.arrays(train=train).tensors)
+    """The first 1,500 images [N, 3, 32, 32] from 0 to 1."""
+    x, y = (one[:1_500] for one in data.arrays(train=train).tensors)
     return torch.utils.data.TensorDataset(
         torch.nn.functional.pad(x, (2, 2, 2, 2)).repeat(1, 3, 1, 1), y
     )
