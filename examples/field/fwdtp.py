@@ -20,7 +20,7 @@ from .common import Data, Repository, missing
 HERE = Repository(
     "TatsukichiShibuya/Fixed-Weight-Difference-Target-Propagation",
     commit="486e9fb3314897a4fdad384e43389499c6a189f7",
-    rules=("BP", "FWDTP", "DTP"),
+    rules=("BP", "FWDTP"),
     bp="BP",
     blocks="the layers 1 to 4",
     seeds=1,

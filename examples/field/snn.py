@@ -58,7 +58,7 @@ def train(rule: str, source: Path, data: Data) -> Any:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
-    return model.state_dict()
+    return model
 
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
