@@ -54,8 +54,8 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
         step=lambda model, x, y: (
             epoch(
                 model, rule, cross_entropy, SGD(model.parameters(), 0.01), [(x, y)], "cpu", 0, False
-            )
-            or model.eval()  # in training DFA asks for labels
+            ),
+            model.eval(),  # in training DFA asks for labels
         ),
         method_name=rule,
     )
