@@ -25,8 +25,8 @@ HERE = Repository(
     seeds=1,
     paper={"FixedPred": "BP · BP · BP", "Strict": "other · other · other"},
     network="2 convolutions and 3 linear layers, ReLU: the notebook's",
-    data="4 epochs of batches of 300 (its notebook: 2)",
-    images=10_000,
+    data="3 epochs of batches of 100 (its notebook: 2)",
+    images=6_000,
     pairs=False,
 )
 
@@ -50,8 +50,8 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
     start = [one.detach().clone() for one in model.parameters()]
-    for _ in range(4):
-        for x, y in data.loader(300):
+    for _ in range(3):
+        for x, y in data.loader(100):
             gradients(rule, model, x, y)
             optimizer.step()
             if frozen:  # they ask for the gradient of every parameter
