@@ -125,15 +125,15 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
                 report = audited(*settings, **({"frozen": False} if has_control else {}))
                 if control is not None:  # of a trace
                     report = with_control(report, control)
-                if options.traces and calls and report.residual_norms:
-                    path = options.traces / f"{place.name.replace(' ', '-')}.npz"
-                    write(path, calls[::-1], rule, seed)
             twin = Twin.of([report]) if row.bp else twin
             report = judged(report, twin)
             row.add(report)
             report.save(place.with_name(f"{place.name}.json"))
             text = place.with_name(f"{place.name}.txt")
             text.write_text(str(report), encoding="utf-8")
+            if options.traces and calls and report.residual_norms:
+                path = options.traces / f"{place.name.replace(' ', '-')}.npz"
+                write(path, calls[::-1], rule, seed)
         except Exception as error:
             traceback.print_exc()
             row.why = f"{type(error).__name__}: {error}"
