@@ -73,7 +73,7 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
         train=data.training(),
         forward=lambda model, x, y: model(x, None),
         loss=loss,
-        step=lambda model, x, y: SGD(model.parameters(), 0.01).step(
+        step=lambda model, x, y: SGD(model.parameters(), 1.0).step(
             lambda: theirs(rule, model, x, y).backward()
         ),
         method_name=rule,
