@@ -1,4 +1,4 @@
-"""BP, FA, DFA and uniform sign-concordant feedback: the library's LeNet, its own training loop."""
+"""BP, FA, DFA and sign-concordant feedback in three forms: the library's LeNet, its own training loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .common import Data, Repository, freeze
 HERE = Repository(
     "jsalbert/biotorch",
     commit="74fad0dd32529e754e4bba8298d4e0fd0a06a886",
-    rules=("backpropagation", "fa", "dfa", "usf"),
+    rules=("backpropagation", "fa", "dfa", "usf", "brsf", "frsf"),
     bp="backpropagation",
     blocks=r"module\.(conv[23]|fc1)",
     paper={"": "other · other · BP"},
