@@ -66,7 +66,7 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
         trained.eval(),
         data.test(**IMAGES),
         train=data.training(**IMAGES),
-        step=lambda model, x, y: SGD(model.parameters(), 0.01).step(
+        step=lambda model, x, y: SGD(model.parameters(), 10.0).step(
             lambda: gradients(rule, model, x, y)
         ),
         method_name=rule,
