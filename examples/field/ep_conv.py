@@ -18,7 +18,7 @@ HERE = Repository(
     seeds=1,
     network="2 convolutions of 16 and 32 channels (its CIFAR-10 network has 4 of 128 to 512), 1 linear layer",
     data="1,000 test images; 1 of 120 epochs, 30 free and 10 nudged steps of 250 and 30",
-    images=1_000,
+    images=2_000,
     pairs=False,
 )
 
