@@ -44,6 +44,7 @@ def train(rule: str, source: Path, data: Data) -> Any:
     ]
     optimizer = torch.optim.SGD(groups, momentum=0.9, weight_decay=3e-4)
     loader = data.loader(128)
+    loader.dataset.train = True  # what it prints
     theirs.train(
         model, optimizer, loader, loader, 30, 10, (0.0, 0.5), torch.device("cpu"), 1,
         torch.nn.MSELoss(reduction="none"), alg="EP", thirdphase=True,
