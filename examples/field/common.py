@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import isfinite
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from types import ModuleType
 from typing import Any
 
@@ -478,7 +478,7 @@ def sentences(row: Row) -> dict[str, list[str]]:
 def short_name(repository: str) -> str:
     """The name without its owner; of a long one its capitals."""
     name = repository.split("/")[1]
-    return name if len(name) < 28 else "".join(filter(str.isupper, name))
+    return name if len(name) < 28 else "".join(filter(str.isupper, name)) or name
 
 
 def mean(values: list[float | None], form: str) -> str:
@@ -490,8 +490,10 @@ def mean(values: list[float | None], form: str) -> str:
 def share(rows: list[Row], twins: list[Row]) -> str:
     """Which part of BP's margin a rule reaches; empty where BP has none, or is not healthy."""
     sound = all((row.marks or {}).get(key) == "✓" for row in twins for key in "abcg")
-    own, theirs = (sum(row.margin or 0 for row in some) for some in (rows, twins))
-    return f"{100 * own / theirs:.0f}" if sound and own > 0 and theirs >= 2 * len(twins) > 0 else ""
+    own, theirs = (
+        fmean([row.margin or 0 for row in some]) if some else 0 for some in (rows, twins)
+    )
+    return f"{100 * own / theirs:.0f}" if sound and own > 0 and theirs >= 2 else ""
 
 
 def agreed(values: list[str]) -> str:
