@@ -57,7 +57,9 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     return diagnose(
         trained,
         data.test()[:2],
-        forward=lambda model, x, y: model(x, y, model.init_neurons(len(x), x.device), 30)[-1],
+        forward=torch.enable_grad()(  # its states relax by gradients
+            lambda model, x, y: model(x, y, model.init_neurons(len(x), x.device), 30)[-1]
+        ),
         loss="mse",
         method_name=rule,
     )
