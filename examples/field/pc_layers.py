@@ -85,6 +85,9 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
         data.test(shape=(784,)),
         train=data.training(shape=(784,)),
         loss="mse",
-        step=lambda model, x, y: batch(rule, model, SGD, 1e-4)(x, y),
+        step=lambda model, x, y: (
+            batch(rule, model, SGD, 1e-4)(x, y),
+            model.eval(),  # in training its layers hand on activities, not what they get
+        ),
         method_name=rule,
     )
