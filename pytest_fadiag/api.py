@@ -90,7 +90,8 @@ def diagnose(
     fraction, which ``frozen_baseline_acc`` gives too. Without a sound one (e) is measured. With
     ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
     output, or ``"own"`` for the network's own backward, (f) is measured too; or by ``step``, one
-    update of the rule: a function of ``(model, x, y)`` that changes the copy it gets. ``loss`` is
+    update of the rule: a function of ``(model, x, y)`` that changes the copy it gets, or returns a
+    loss, or a method of a rule that holds the network. ``loss`` is
     ``"ce"``, ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with
     one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by
     the targets; ``forward`` is a function of ``(model, x, y)`` that returns the outputs. ``train``

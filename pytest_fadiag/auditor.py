@@ -116,7 +116,7 @@ class Auditor:
         overrides: Overrides | None = None,
         seed: int | None = None,
         protocol: str | None = None,
-        literal: bool = False,
+        listed: bool = False,
         log: bool = False,
         twins: Sequence[Path] | None = (),
     ) -> Report:
@@ -129,7 +129,7 @@ class Auditor:
             auditor=self, path=path, supplied=control, overrides=overrides, seed=seed, is_log=log
         )
         limits = thresholds or DiagnosticThresholds()
-        question = Question(diagnostics, limits, protocol, literal=literal or log)
+        question = Question(diagnostics, limits, protocol, listed=listed or log)
         report = judged(subject, question)
         if log:
             check_judged(report, path)

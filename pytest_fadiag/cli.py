@@ -94,8 +94,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
-    """«; did you mean --frozen?», where a known word is close."""
-    close = get_close_matches(word, known, 1, 0.75)
+    """«; did you mean --frozen?», where a known word is close, or the beginning of this one."""
+    beginnings = [name for name in known if word.startswith(f"{name}-")]
+    close = beginnings or get_close_matches(word, known, 1, 0.75)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -203,6 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=ASCII)
     try:
+        os.getcwd()  # where it is gone, an import of torch would end the process
         if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
             return audit(words[1:])
         options = make_parser().parse_args(words or ["--help"])

@@ -294,10 +294,8 @@ OPTIONS = (
         "diagnostics",
         "judges",
         "KEYS",
-        "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that can "
-        "be measured (default: abcdeg; f with --fa-credit or --fa-step). a "
-        "residual-growth, b gradient-floor, c direction-drift, d frozen-margin, e depth-utility, f "
-        "credit-alignment, g linear-floor",
+        "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all (default: "
+        "those that can be measured); an unknown one lists them",
     ),
     Option(
         "protocol",
@@ -312,11 +310,8 @@ OPTIONS = (
         "threshold",
         "judges",
         "NAME=VALUE",
-        "Change a threshold (repeatable, on top of the ini file's): g_norm_floor (default: 1e-07), "
-        "h_norm_explosion_ratio (default: 50.0), stability_drift_ceiling (default: 0.3), "
-        "frozen_acc_margin_pp or margin_pp (default: 2.0), sample_invariance_minimum (default: "
-        "0.1), depth_utility_minimum_pp (default: 3.0), credit_aligned_share (default: 0.5), "
-        "growth (default: per_block, else cumulative), confounds (default: excuse, else flag)",
+        "Change a threshold, such as margin_pp=1.5 or growth=cumulative (repeatable, on top of the "
+        "ini file's; default: as published); an unknown one lists them",
         r"\s*[^=\s]+\s*=\s*\S+\s*",
         many=True,
     ),

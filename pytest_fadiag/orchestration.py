@@ -91,7 +91,7 @@ class Question(NamedTuple):
     diagnostics: Sequence[Diagnostic]
     thresholds: DiagnosticThresholds = DiagnosticThresholds()
     protocol: str | None = None
-    literal: bool = False
+    listed: bool = False
     """Whether the diagnostics were listed: then the fallback does not wait for the control."""
 
 
@@ -135,7 +135,7 @@ def judged(subject: Subject, question: Question) -> Report:
     """
     all_metrics = metrics_for(question.diagnostics)
     metrics = all_metrics
-    if subject.supplied is not None and not question.literal:
+    if subject.supplied is not None and not question.listed:
         metrics = metrics_for(d for d in question.diagnostics if d.role is not Role.FALLBACK)
     record = subject.record(metrics)
     control = None

@@ -16,7 +16,7 @@ from msgspec import structs
 from torch import nn
 from torch.utils import data
 
-from .files import parse_json, write_atomically
+from .files import LARGEST_TEXT, parse_json, read_bytes, write_atomically
 from .judge.control import Control
 from .judge.diagnostics import available, select
 from .judge.errors import AuditError
@@ -243,7 +243,7 @@ class Recorder:
     def _earlier_lines(self) -> dict[int, bytes]:
         """The whole lines of an earlier run; a file that no recorder wrote is left alone."""
         try:
-            content = self.path.read_bytes() if self.path.exists() else b""
+            content = read_bytes(self.path, LARGEST_TEXT) if self.path.exists() else b""
             header, *lines = content.splitlines(keepends=True) or [self.header]
             if parse_json(header)["recorder"] != RECORDER:
                 raise ValueError("a recorder's first line is missing")

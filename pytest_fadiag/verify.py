@@ -20,7 +20,7 @@ from .judge.diagnostics import select
 from .judge.errors import AuditError
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
-from .judge.words import one_line
+from .judge.words import grouped, one_line
 from .load.controls import Controls, parse_controls
 from .load.names import file_digest, is_log
 from .load.setup import FACTORIES, Setup
@@ -152,9 +152,9 @@ class Certificate(NamedTuple):
     def contradicted_by(self, typed: Mapping[str, str]) -> Iterator[str]:
         """Where another value was typed than the one that is recorded."""
         for name, text in typed.items():
-            matters = name in ("stream", "normalize", "loss", "task") or _runs_code(name, text)
+            is_setting = name in ("stream", "normalize", "loss", "task", "train")
             recorded = self.options.get(name)
-            if matters and text != recorded:
+            if (is_setting or _runs_code(name, text)) and text != recorded:
                 yield f"--{name}: {recorded or 'none'} is recorded, {text} was typed"
 
     def other_margins(self) -> Iterator[str]:
@@ -176,7 +176,7 @@ class Certificate(NamedTuple):
 
 def _runs_code(name: str, text: str) -> bool:
     """Whether an option with this value runs code that the certificate's author chose."""
-    if not text or name not in CODE:
+    if not text or name not in CODE or (name, text) == ("train", "auto"):
         return False
     if name == "model":
         return not text.startswith("torchvision:")
@@ -195,7 +195,7 @@ def _in_words(margin: Margin | None) -> str | None:
 
 def _is_inside(place: Path, folder: Path) -> bool:
     """Whether a path that a certificate names stays below a folder, also through links."""
-    return place.resolve().is_relative_to(folder)
+    return "\0" not in str(place) and place.resolve().is_relative_to(folder)
 
 
 class Files:
@@ -204,16 +204,15 @@ class Files:
     def __init__(self, origin: Origin, folders: Sequence[Path]) -> None:
         self.digests = origin.files
         self.places: dict[str, Path] = {}
-        """By recorded path."""
-        missing = set(self.digests.values())
+        """By recorded path; of files that are alike the one of the same name, if there is one."""
+        paths = grouped((digest, path) for path, digest in self.digests.items())
+        missing = set(self.digests)
         for place in self._candidates(folders):
-            digest = _digest(place)
-            if digest not in missing:
-                continue
-            missing.remove(digest)
-            for path, recorded in self.digests.items():
-                if recorded == digest:
+            for path in missing.intersection(paths.get(_digest(place), ())):
+                self.places.setdefault(path, place)
+                if place.name == Path(path).name:
                     self.places[path] = place
+                    missing.remove(path)
             if not missing:
                 break
 
@@ -267,8 +266,6 @@ class Files:
 
 
 def _digest(path: Path) -> str:
-    if not os.path.isfile(path):
-        return ""
     try:
         return file_digest(path)
     except AuditError:
@@ -284,6 +281,8 @@ def _problems(row: Row, files: Files, auditor: Auditor, control: Controls | None
     except AuditError as error:
         return [str(error)]
     problems = compare(recorded, measured).problems
+    if row.method != measured.method_name:
+        problems.append(f"its row says {row.method}, its file {measured.method_name}")
     for key, outcome in row.outcomes.items():
         if outcome is Outcome.PASSED and key in measured.fired:
             problems.append(f"({key}) is recorded as passed, and fails")
@@ -306,7 +305,7 @@ def _measured(
     twins = _twins(recorded)
     twin = recorded.twin
     # (e) that was asked for was measured of the network and of its BP twins.
-    literal = recorded.depth is not None and (twin is None or twin.utility_pp is not None)
+    listed = recorded.depth is not None and (twin is None or twin.utility_pp is not None)
     place = files.places[path]
     return auditor.report(
         place,
@@ -316,6 +315,6 @@ def _measured(
         thresholds=recorded.thresholds,
         seed=row.seed,
         protocol=recorded.protocol,
-        literal=literal,
+        listed=listed,
         log=is_log(place),
     )

@@ -388,7 +388,7 @@ def test_without_a_usable_control_depth_utility_stands_in(repo: Path) -> None:
     assert beside_a_sound_one.depth is None
     finding = beside_a_sound_one.finding("e")
     assert finding.headline == "not needed: a sound control decides"
-    assert report(repo, "abcde", control=audited, literal=True).depth is not None
+    assert report(repo, "abcde", control=audited, listed=True).depth is not None
 
 
 def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_report_gives_numbers_to_a_tracker(tmp_path: Path) -> None:
     assert all(type(value) is float for value in numbers.values())
     report = DiagnosticReport.of(builders.exploded())
     report.save(tmp_path / "audit.json")
-    assert read_audit(tmp_path / "audit.json").rows[0].status.fired == report.fired
+    assert read_audit(tmp_path / "audit.json").rows[0].conclusion.fired == report.fired
 
 
 def test_the_command_has_a_version_and_one_spelling_of_an_option(

@@ -41,7 +41,7 @@ def test_x_and_y_are_taken_as_they_are(network: nn.Module, data: tuple[Tensor, T
 def test_a_loss_of_torch_is_known_however_it_reduces(reduction: str) -> None:
     outputs, y = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 2, 1, 0])
     for module, name in ((nn.CrossEntropyLoss, "ce"), (nn.MSELoss, "mse")):
-        assert Task(loss=module(reduction=reduction)).key == name
+        assert Task(loss=module(reduction=reduction)).key == Task(loss=module).key == name
     smoothed = Task(loss=nn.CrossEntropyLoss(label_smoothing=0.1, reduction=reduction))
     log_p = outputs.log_softmax(1)
     expected = -0.9 * log_p[torch.arange(4), y] - 0.1 * log_p.mean(1)
@@ -107,6 +107,16 @@ def test_feedback_that_the_checkpoint_lacks_stays_as_the_factory_makes_it(
     with_feedback.register_buffer("feedback", torch.ones(3, 8))
     checkpoint = checkpoint_of(network.state_dict(), Path("bp_s1.pt"))
     assert build_network(checkpoint, with_feedback).feedback.sum() == 24
+
+
+def test_a_network_may_call_its_rule_train(data: tuple[Tensor, Tensor]) -> None:
+    """Forward-forward's takes a positive and a negative batch; nothing here calls it."""
+
+    class Net(ResidualMLP):
+        def train(self, x_pos: Tensor, x_neg: Tensor) -> None:  # type: ignore[override]
+            raise NotImplementedError
+
+    assert len(diagnose(Net(12, 8, 2, 3), *data, progress=False).residual_norms) == 3
 
 
 def test_what_cannot_be_copied_is_named(network: nn.Module, data: tuple[Tensor, Tensor]) -> None:

@@ -44,7 +44,7 @@ def test_a_shipped_checkpoint_gives_the_recorded_numbers(method: str) -> None:
         FIXTURES / "checkpoints" / f"{method}_s42.pt",
         diagnostics=select("abcdef"),
         control=parse_controls([control]),
-        literal=True,
+        listed=True,
     )
     found, interval = report.credit, report.margin_interval
     assert found is not None and interval is not None

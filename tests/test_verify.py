@@ -26,7 +26,7 @@ from pytest_fadiag.load.sources import data_digest
 from pytest_fadiag.show.audit import Audit, Origin, Outcome, Row
 from pytest_fadiag.show.combine import margins_of
 from pytest_fadiag.show.json import json_text
-from pytest_fadiag.verify import verify
+from pytest_fadiag.verify import Files, verify
 
 IDS = ("runs/bp_s1.pt", "runs/bp_s2.pt")
 CONTROL = "controls/frozen_bp_s1.pt"
@@ -111,6 +111,16 @@ def test_files_are_found_by_their_content(
         and f"✗ {IDS[0]}: no file of this name with SHA-256" in out
         and f"✓ {IDS[1]}" in out
     )
+
+
+def test_files_that_are_alike_keep_their_names(tmp_path: Path) -> None:
+    for name in ("bp_s1.pt", "bp_s2.pt"):
+        (tmp_path / name).write_text("the same")
+    digest = file_digest(tmp_path / "bp_s1.pt")
+    paths = ("runs/bp_s1.pt", "runs/bp_s2.pt", "runs/renamed.pt")
+    files = Files(Origin(created="2026-01-01", files=dict.fromkeys(paths, digest)), [tmp_path])
+    assert [files.places[path].name for path in paths[:2]] == ["bp_s1.pt", "bp_s2.pt"]
+    assert files.places["runs/renamed.pt"].parent == tmp_path
 
 
 def fadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -202,6 +212,14 @@ def change_image(shared: Shared) -> None:
             ["note: threshold h_norm_explosion_ratio 60"],
         ),
         (lambda s: (s.folder / CONTROL).unlink(), [f"✗ {IDS[0]}: control: "]),
+        (
+            lambda s: s.edit(lambda c: c["rows"][0]["report"].update(loss="squared error")),
+            [f"✗ {IDS[0]}: loss: squared error → cross-entropy"],
+        ),
+        (
+            lambda s: s.edit(lambda c: c["rows"][0].update(method="dfa")),
+            [f"✗ {IDS[0]}: its row says dfa, its file bp"],
+        ),
     ],
     ids=(
         "weight",
@@ -213,6 +231,8 @@ def change_image(shared: Shared) -> None:
         "margin",
         "threshold",
         "control",
+        "loss",
+        "method",
     ),
 )
 def test_what_was_changed_is_told(
@@ -248,6 +268,13 @@ def test_what_runs_code_must_be_typed(
     with pytest.raises(AuditError, match=f"--{next(iter(options))} .*, which runs code; type that"):
         verified()
     assert not shared.ran.exists()
+
+
+def test_the_training_split_of_the_test_data_need_not_be_typed(
+    shared: Shared, verified: Callable[..., tuple[int, str]]
+) -> None:
+    shared.edit(lambda content: content["origin"]["options"].update(train=("auto",)))
+    assert ": auto training data: only fashion-mnist:" in verified()[1]
 
 
 def test_what_is_typed_is_compared_with_the_record(
@@ -318,7 +345,7 @@ def test_nothing_outside_the_folders_is_looked_at(
         return data_digest(spec)
 
     monkeypatch.setattr("pytest_fadiag.verify.data_digest", digest)
-    for path in (str(outside / "data.npz"), "../abroad/data.npz", "linked/data.npz"):
+    for path in (str(outside / "data.npz"), "../abroad/data.npz", "linked/data.npz", "a\0.npz"):
         shared.edit(lambda content, path=path: content["origin"]["options"].update(data=[path]))
         with pytest.raises(AuditError, match="not below the working folder; name its folder with"):
             verified()

@@ -27,7 +27,7 @@ SETTINGS = {
     "data": ("data", "dataset", "data_set", "dataset_name"),
 }
 """What a control must have in common with the network, and what configs call it."""
-LONGER = "train the control longer"
+LONGER = "train the network and its control longer"
 
 
 class Severity(str, enum.Enum):

@@ -497,6 +497,10 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """Why nothing was measured; empty where it was."""
 
+    def __post_init__(self) -> None:
+        if not self.problem and not (self.blocks and self.z):  # which zip all entries strictly
+            raise AuditError("expected one entry a site")
+
     @property
     def state(self) -> tuple[SiteState, ...]:
         """Aligned above the null and downhill, against below it and uphill, else null."""
@@ -806,11 +810,14 @@ def _pp(difference: float) -> float:
 
 def plain(value: Any) -> Any:
     """JSON values; NaN and infinities as the strings that ``convert(strict=False)`` reads."""
-    value = msgspec.to_builtins(value, str_keys=True)
+    return _spelled(msgspec.to_builtins(value, str_keys=True))
+
+
+def _spelled(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
+        return {key: _spelled(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
+        return [_spelled(entry) for entry in value]
     if not isinstance(value, float) or math.isfinite(value):
         return value
     if math.isnan(value):

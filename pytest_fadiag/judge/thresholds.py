@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -14,16 +15,13 @@ SHORT_NAMES = {"margin_pp": "frozen_acc_margin_pp"}
 """Names that a marker or the command line may use instead of the published field."""
 OTHERS: dict[str, float] = {}
 """The thresholds of other packages' diagnostics, with their defaults."""
-_RULES = {"growth": ("per_block", "cumulative"), "confounds": ("excuse", "flag")}
-_RANGES = {
-    "g_norm_floor": (0.0, math.inf),
-    "h_norm_explosion_ratio": (0.0, math.inf),
-    "stability_drift_ceiling": (-1.0, 1.0),
-    "frozen_acc_margin_pp": (-100.0, 100.0),
-    "sample_invariance_minimum": (-1.0, 1.0),
-    "depth_utility_minimum_pp": (-100.0, 100.0),
-    "credit_aligned_share": (0.0, 1.0),
-}
+Growth = Literal["per_block", "cumulative"]
+Confounds = Literal["excuse", "flag"]
+RULES = {"growth": get_args(Growth), "confounds": get_args(Confounds)}
+Cosine = Annotated[float, msgspec.Meta(ge=-1, le=1)]
+Points = Annotated[float, msgspec.Meta(ge=-100, le=100)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Positive = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class DiagnosticThresholds(msgspec.Struct, frozen=True):
@@ -33,26 +31,26 @@ class DiagnosticThresholds(msgspec.Struct, frozen=True):
     1.5
     """
 
-    g_norm_floor: float = 1e-7
-    h_norm_explosion_ratio: float = 50.0
-    stability_drift_ceiling: float = 0.30
-    frozen_acc_margin_pp: float = 2.0
-    sample_invariance_minimum: float = 0.10
-    depth_utility_minimum_pp: float = 3.0
-    credit_aligned_share: float = 0.5
-    growth: Literal["per_block", "cumulative"] = "per_block"
-    confounds: Literal["excuse", "flag"] = "excuse"
+    g_norm_floor: Positive = 1e-7
+    h_norm_explosion_ratio: Positive = 50.0
+    stability_drift_ceiling: Cosine = 0.30
+    frozen_acc_margin_pp: Points = 2.0
+    sample_invariance_minimum: Cosine = 0.10
+    depth_utility_minimum_pp: Points = 3.0
+    credit_aligned_share: Share = 0.5
+    growth: Growth = "per_block"
+    confounds: Confounds = "excuse"
     others: dict[str, float] = {}
     """Those of diagnostics of other packages, by name, where they are not the defaults."""
 
     def __post_init__(self) -> None:
-        for name, allowed in _RULES.items():
+        for name, kind in _numbers().items():
+            number = _number(name, getattr(self, name), kind.ge, kind.le)
+            msgspec.structs.force_setattr(self, name, number)
+        for name, allowed in RULES.items():
             rule = getattr(self, name)
             if rule not in allowed:
                 raise AuditError(f"{name} must be {' or '.join(allowed)}, not {rule!r}")
-        for name, (low, high) in _RANGES.items():
-            number = _number(name, getattr(self, name), low, high)
-            msgspec.structs.force_setattr(self, name, number)
         others = {name: _number(name, value) for name, value in self.others.items()}
         msgspec.structs.force_setattr(self, "others", others)
 
@@ -81,8 +79,23 @@ class DiagnosticThresholds(msgspec.Struct, frozen=True):
         return {**published, **OTHERS, **self.others}
 
 
-def _number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
+@cache
+def _numbers() -> dict[str, msgspec.inspect.FloatType]:
+    """The type of each threshold that is a number, with its range."""
+    numbers = {}
+    for field in msgspec.structs.fields(DiagnosticThresholds):
+        kind = msgspec.inspect.type_info(field.type)
+        if isinstance(kind, msgspec.inspect.FloatType):
+            numbers[field.name] = kind
+    return numbers
+
+
+def _number(
+    name: str, value: object, least: float | None = None, most: float | None = None
+) -> float:
     """A finite number in its range: 30 for 0.30 is a slip, infinity would switch a check off."""
+    low = -math.inf if least is None else least
+    high = math.inf if most is None else most
     number = _as_float(value)
     if math.isfinite(number) and low <= number <= high:
         return number

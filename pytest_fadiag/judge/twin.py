@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .diagnostics import DIAGNOSTICS, Diagnostic, Finding, Open, OpenKind, Role, Status
+from .diagnostics import Diagnostic, Finding, Open, OpenKind, Role, Status, available
 from .words import join_and, limit, pp
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
 
 def twin_diagnostics(*, fallback: bool) -> tuple[Diagnostic, ...]:
     """What is asked of BP networks that others are compared with."""
-    chosen = [d for d in DIAGNOSTICS if d.by_default]
+    chosen = [d for d in available() if d.by_default]
     return tuple(d for d in chosen if fallback or d.role is not Role.FALLBACK)
 
 
@@ -82,7 +82,7 @@ def in_view_of_twin(finding: Finding, diagnostic: Diagnostic, report: Report) ->
         return finding
     gain = diagnostic.gain_of(twin)
     if gain is None:
-        alternatives = [d for d in DIAGNOSTICS if d.asks_for_depth and d.key != diagnostic.key]
+        alternatives = [d for d in available() if d.asks_for_depth and d.key != diagnostic.key]
         bp = f"does not pass {join_and(f'({d.key})' for d in alternatives)}"
     else:
         bp = f"gains {pp(gain)} pp here"
@@ -116,7 +116,7 @@ def _need_depth(reports: Iterable[Report]) -> bool:
     """
     is_measured = False
     for report in reports:
-        findings = {d: report.finding(d.key) for d in DIAGNOSTICS if d.asks_for_depth}
+        findings = {d: report.finding(d.key) for d in available() if d.asks_for_depth}
         measured = {d: f for d, f in findings.items() if f.measured or _is_open_margin(d, f)}
         is_measured = is_measured or bool(measured)
         for diagnostic, finding in measured.items():

@@ -109,7 +109,12 @@ def fold(prefix: str, lines: Iterable[str], width: int = WIDTH) -> list[str]:
     """Lines wrapped at a width, each begun with the prefix, their continuations indented."""
     hang = " " * (len(prefix) - len(prefix.lstrip()) + 2)
     wrapper = textwrap.TextWrapper(
-        width, prefix, hang, expand_tabs=False, break_long_words=False, break_on_hyphens=False
+        max(width, 1),
+        prefix,
+        hang,
+        expand_tabs=False,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     folded: list[str] = []
     for line in lines:
@@ -143,7 +148,7 @@ def by_state(states: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[s
 
 def printable(text: str) -> str:
     """The text with control and other invisible characters as escapes; line breaks stay."""
-    return "".join(map(_visible, text))
+    return "\n".join(map(_visible, text.split("\n")))
 
 
 def one_line(text: str) -> str:
@@ -151,10 +156,12 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
-def _visible(character: str) -> str:
-    if character.isprintable() or character == "\n":
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+def _visible(text: str) -> str:
+    if len(text) > 1 and not text.isprintable():
+        return "".join(map(_visible, text))
+    if text.isprintable():
+        return text
+    return text.encode("unicode_escape").decode("ascii")
 
 
 def _typeset(text: str) -> str:

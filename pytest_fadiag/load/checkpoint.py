@@ -34,7 +34,7 @@ RATIO = 100
 """How many times its own size a larger file may declare."""
 SAVE = "save the tensors and a few plain values"
 PICKLE = 4 << 20
-"""Bytes of the pickle in an archive; the tensors are not part of it."""
+"""Bytes of the pickle in an archive, or of a safetensors header; the tensors are not part of it."""
 MOST_ENTRIES = 1_000_000
 DEEPEST = 100
 """How many entries a file may hold, and in how many levels."""
@@ -268,6 +268,8 @@ def tensors_of(content: bytes, path: Path, *, unsafe: bool = False) -> Any:
     """What a torch or safetensors file holds; only ``unsafe`` lets a pickle run code."""
     try:
         if path.suffix == ".safetensors":
+            if PICKLE < int.from_bytes(content[:8], "little") < len(content):
+                raise AuditError(f"{path}: its header is larger than {PICKLE >> 20} MB; {SAVE}")
             return load(content)
         if zipfile.is_zipfile(io.BytesIO(content)):
             check_archive(content, path)

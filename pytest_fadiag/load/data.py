@@ -330,7 +330,7 @@ def as_data_set(data: Any, what: str) -> DataSet:
         raise AuditError(f"{what}: expected tensors of numbers: {error}") from error
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
-    if not y.is_floating_point():
+    if not y.is_floating_point() and not y.is_complex():
         y = y.long()
     return DataSet(x, y, what, groups=groups)
 

@@ -142,7 +142,8 @@ def file_digest(path: Path) -> str:
     try:
         return joined({file: _digest_of(file) for file in files_of(path)})
     except OSError as error:
-        raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
+        name = error.filename or path  # of a part, where it is one of several
+        raise AuditError(f"{name}: cannot be read: {error.strerror}") from error
 
 
 def joined(digests: Mapping[Path, str], folder: Path | None = None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -194,9 +195,21 @@ def _bare(names: Collection[str]) -> dict[str, str]:
 
 def _pairs(network: nn.Module, saved_names: Collection[str]) -> dict[str, str]:
     """By the names of a network's tensors those of a checkpoint."""
-    names = [name for name, value in network.state_dict().items() if isinstance(value, Tensor)]
+    state = {name: t for name, t in network.state_dict().items() if isinstance(t, Tensor)}
     saved = _bare(saved_names)
-    return {name: saved[bare] for bare, name in _bare(names).items() if bare in saved}
+    pairs = {name: saved[bare] for name, bare in _names_in_files(network, state) if bare in saved}
+    return pairs | {name: saved[bare] for bare, name in _bare(state).items() if bare in saved}
+
+
+def _names_in_files(network: nn.Module, state: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """The names of tensors, and what Transformers 5 calls them in files: as versions before did."""
+    loading = sys.modules.get("transformers.core_model_loading")
+    if loading is None or not hasattr(network, "save_pretrained"):
+        return
+    names = {id(tensor): name for name, tensor in state.items()}
+    for name_in_file, tensor in loading.revert_weight_conversion(network, dict(state)).items():
+        if id(tensor) in names:  # not one of several made into one
+            yield names[id(tensor)], name_in_file
 
 
 def left_aside(network: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:

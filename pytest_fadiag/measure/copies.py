@@ -104,7 +104,10 @@ class _Copying(TorchFunctionMode):
                 dtype = self.dtype.to_complex()
             if device.type == "mps":  # Apple's GPUs have no float64: the CPU takes the copy
                 device = torch.device("cpu")
-        return tensor.to(device, dtype, copy=True)
+        leaf: Tensor = args[0]
+        return tensor.to(device, dtype, copy=True).requires_grad_(
+            leaf.is_leaf and leaf.requires_grad
+        )
 
 
 def _uncopyable(network: nn.Module) -> str:
@@ -149,6 +152,21 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
         in_float64.network_dtype = next(network.parameters(), torch.empty(0)).dtype
         vars(duplicate)[WIDE] = in_float64
     return duplicate
+
+
+def rebound(rule: Any, network: nn.Module, duplicate: nn.Module) -> Any:
+    """A copy of what holds a network, such as a method of a trainer, that holds this copy instead.
+
+    What nothing can copy stays as it is, as functions do.
+    """
+    members = {**named_modules(network), **named_parameters(network)}
+    twins = {**named_modules(duplicate), **named_parameters(duplicate)}
+    memo = {id(member): twins[name] for name, member in members.items() if name in twins}
+    try:
+        with _Copying():
+            return copy.deepcopy(rule, memo)
+    except Exception:
+        return rule
 
 
 @torch.inference_mode(False)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..judge import records
@@ -250,10 +249,12 @@ class Credit:
 
     def compute(self) -> Numbers:
         """The record of (f)."""
-        credit = records.Credit(source=self.name, problem=self.problem, samples=self.samples)
+        columns: Numbers = {}
         if not self.problem:
-            sites = [self.sites[layer].numbers() for layer in sorted(self.sites)]
-            credit = replace(credit, **columns_of(sites))
+            columns = columns_of([self.sites[layer].numbers() for layer in sorted(self.sites)])
+        credit = records.Credit(
+            source=self.name, problem=self.problem, samples=self.samples, **columns
+        )
         return {"credit": credit}
 
 

@@ -12,9 +12,9 @@ from torch.nn import functional
 from ..judge import records
 from ..judge.errors import AuditError
 from .folds import Folds, Units, chunked, stratified
-from .probes import WIDEST, projection
+from .probes import WIDEST
 from .types import Batch, Numbers
-from .vectors import sketch
+from .vectors import sketch, sketched
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -263,8 +263,8 @@ class SmallInputs:
             x = functional.adaptive_avg_pool2d(x, max(side, 1))
         x = x.flatten(1)
         if x.shape[1] > WIDEST:
-            self.reduced = f"projected to {WIDEST:,}"
-            x = x @ projection(x.shape[1], x.dtype, x.device)
+            self.reduced = f"hashed to {WIDEST:,}"
+            x = sketched(x, WIDEST)
         return x
 
 
@@ -272,7 +272,8 @@ class Readout:
     """A weighted ridge regression; λ is chosen by the leave-one-out squared error.
 
     With Z = U S Vᵀ of the centred, weighted inputs all λ cost one decomposition, of the smaller
-    side. Columns that do not vary are left out. ``weights`` are those of all units; of those that
+    side: in float32 that of the features, where the λ chosen is solved for again. Columns that do
+    not vary are left out. ``weights`` are those of all units; of those that
     are not 0 the mean is 1. The same samples are taken, then left out one by one.
     """
 
@@ -282,7 +283,6 @@ class Readout:
         self.parts: list[tuple[Tensor, Tensor]] = []
         """Inputs and weights, where there are fewer samples than features."""
         self.losses = torch.zeros(len(RIDGES), dtype=torch.float64)
-        self.ridge = 0.0
 
     def take(self, x: Tensor, goals: Tensor, weights: Tensor) -> None:
         """Add samples to the sums."""
@@ -298,12 +298,11 @@ class Readout:
         roots = weights.sqrt().unsqueeze(1)
         z *= roots
         self.products.addmm_(z.T, roots * goals)
+        for start in range(0, z.shape[1], COLUMNS):
+            end = start + COLUMNS
+            self.gram[start:end, start:].addmm_(z[:, start:end].T, z[:, start:])
         if self.number < x.shape[1]:
             self.parts.append((x, weights))
-        else:
-            for start in range(0, z.shape[1], COLUMNS):
-                end = start + COLUMNS
-                self.gram[start:end, start:].addmm_(z[:, start:end].T, z[:, start:])
 
     def _begin(self, x: Tensor, columns: int) -> None:
         """Empty sums, around a point near the mean of the inputs: then they do not cancel."""
@@ -316,8 +315,7 @@ class Readout:
         self.mean = torch.zeros_like(self.shift)
         self.bias = self.shift.new_zeros(columns)
         self.products = self.shift.new_zeros(features, columns)
-        sides = (0, 0) if self.number < features else (features, features)
-        self.gram = self.shift.new_zeros(sides)
+        self.gram = self.shift.new_zeros(features, features)
 
     def decompose(self) -> None:
         """Centre and scale the sums, and find the principal directions."""
@@ -328,20 +326,22 @@ class Readout:
         spread = squares.mean() / self.number + mean.square().mean()
         self.scale = spread.sqrt().clamp_min(torch.finfo(spread.dtype).tiny)
         products = self.products[self.columns] - self.number * torch.outer(mean, self.bias)
+        self.products = products / self.scale
+        gram = self.gram[self.columns][:, self.columns].addr_(mean, mean, alpha=-self.number)
+        self.gram = gram / self.scale**2
         self.mean = mean + self.shift[self.columns]
         if self.parts:
             x, weights = map(torch.cat, zip(*self.parts, strict=True))
-            self.values, self.vectors = _principal(self._scaled(x, weights))
+            values, vectors = _principal(self._scaled(x, weights))
             self.parts = []
         else:
-            gram = self.gram[self.columns][:, self.columns].addr_(mean, mean, alpha=-self.number)
-            self.values, self.vectors = torch.linalg.eigh(gram / self.scale**2, UPLO="U")
-            self.values.clamp_min_(0)
+            values, vectors = torch.linalg.eigh(self.gram.float(), UPLO="U")
+        self.vectors = vectors.float()
+        self.turned = self.vectors.double().T @ self.products
         self.inverses = []
         """By λ, of the eigenvalues with it."""
         for ridge in RIDGES:
-            self.inverses.append(1 / (self.values + ridge * self.number))
-        self.turned = self.vectors.T @ products / self.scale
+            self.inverses.append(1 / (values.double().clamp_min(0) + ridge * self.number))
 
     def _scaled(self, x: Tensor, weights: Tensor) -> Tensor:
         """The inputs that vary, centred, scaled and weighted."""
@@ -351,7 +351,7 @@ class Readout:
     def leave_out(self, x: Tensor, goals: Tensor, weights: Tensor) -> None:
         """Add what the prediction of each sample costs, by λ, by all samples but itself."""
         z = self._scaled(x, weights)
-        turned = (z.float() @ self.vectors.float()).double()  # enough to choose one of five λ
+        turned = (z.float() @ self.vectors).double()  # enough to choose one of five λ
         squares = turned.square()
         targets = weights.sqrt().unsqueeze(1) * (goals - self.bias)
         for number, inverse in enumerate(self.inverses):
@@ -362,11 +362,11 @@ class Readout:
             self.losses[number] += errors.square().sum()
 
     def solve(self) -> None:
-        """Choose λ."""
-        best = int(self.losses.nan_to_num(torch.inf).argmin())
-        self.ridge = RIDGES[best]
-        slope = self.vectors @ (self.inverses[best].unsqueeze(1) * self.turned)
-        self.slope = slope / self.scale
+        """Choose λ, and solve for it."""
+        self.ridge = RIDGES[int(self.losses.nan_to_num(torch.inf).argmin())]
+        self.gram.diagonal().add_(self.ridge * self.number)
+        root = torch.linalg.cholesky(self.gram, upper=True)
+        self.slope = torch.cholesky_solve(self.products, root, upper=True) / self.scale
 
     def __call__(self, x: Tensor) -> Tensor:
         """What is predicted for other samples."""

@@ -199,6 +199,8 @@ def _problem(x: ModelInput, y: Tensor) -> str:
     if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
         return f"{describe(x)} for {len(y)} labels"
     for name, tensor in [("", y), *_by_name(x).items()]:
+        if tensor.is_complex():
+            return "complex numbers; give real and imaginary parts as real ones"
         if "mask" not in name and not _is_finite(tensor):  # an additive mask holds -inf
             return "inputs or targets hold NaN or inf; mend them"
     return ""

@@ -20,7 +20,7 @@ from .vectors import (
     median,
     pairwise_cosine,
     row_norms,
-    sketch,
+    sketched,
     unit_rows,
 )
 
@@ -52,10 +52,12 @@ class SumsByBatch:
     def __init__(self) -> None:
         self.sums: dict[int, Tensor] = {}
 
-    def add(self, batch: Batch, vector: Tensor) -> None:
-        """Add the sum over a slice."""
+    def add(self, batch: Batch, weights: Tensor, rows: Tensor) -> None:
+        """Add the weighted sum of the rows of a slice."""
         number = batch.start // BATCH
-        self.sums[number] = vector + self.sums.get(number, 0.0)
+        if number not in self.sums:
+            self.sums[number] = rows.new_zeros(rows.shape[1])
+        self.sums[number].addmv_(rows.T, weights)
 
     def rows(self) -> Tensor:
         """One row a batch."""
@@ -150,7 +152,7 @@ def _tokens_read(norms: Tensor) -> Tensor:
 def _if_narrow(rows: Tensor) -> Tensor:
     """The rows, or rows of nothing where they are too wide to be asked for their rank."""
     if rows.shape[1] > WIDE:
-        return rows[:, :0]
+        return rows.new_empty(len(rows), 0)  # no view, which would keep them
     return rows
 
 
@@ -204,7 +206,7 @@ class Directions(_Collecting):
         """Add the gradients of the batch, and by class their unit vectors."""
         self.layer = max((len(batch.gradients) - 1) // 2, 1)
         gradients = batch.gradients[self.layer].flatten(1)
-        self.batch_sums.add(batch, batch.error.norms @ gradients.double())
+        self.batch_sums.add(batch, batch.error.norms, gradients.double())
         self.directionless += int((~directed(row_norms(gradients))).sum())
         gradients, groups, predicted = self.by_group(batch)
         number = self.group_count(batch)
@@ -213,8 +215,7 @@ class Directions(_Collecting):
         units = gradients[counted].double() / norms[counted].unsqueeze(1)
         buckets = max(1, MOST_ENTRIES // number)
         if units.shape[1] > buckets:
-            places, signs = sketch(units.shape[1], buckets, units.device)
-            units = units.new_zeros(len(units), buckets).index_add_(1, places, units * signs)
+            units = sketched(units, buckets)
         sums = units.new_zeros(number, units.shape[1])
         self.sums = self.sums + sums.index_add_(0, groups[counted], units)
         members = (groups[groups >= 0], groups[counted], predicted[predicted >= 0])
@@ -290,7 +291,7 @@ class OutputErrors(_Collecting):
         for task in self.unnamed.values():
             errors.append(task.error(batch.outputs, batch.y))
         for error, sums in zip(errors, self.sums, strict=True):
-            sums.add(batch, error.norms @ error.units.flatten(1))
+            sums.add(batch, error.norms, error.units.flatten(1))
         self.collected.append([error.norms for error in errors])
 
     def compute(self) -> Numbers:

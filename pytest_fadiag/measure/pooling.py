@@ -185,9 +185,9 @@ class Pooling:
             return state
         read = self._read(state)
         if not self.places:
-            return read.flatten(2).mean(2, dtype=torch.float64)
+            return read.flatten(2).mean(2)
         pool: Any = getattr(functional, f"adaptive_avg_pool{read.ndim - 2}d")
-        cells: Tensor = pool(read.double(), _cells(read))
+        cells: Tensor = pool(read, _cells(read))
         return cells.flatten(1)
 
     def _read(self, state: Tensor) -> Tensor:

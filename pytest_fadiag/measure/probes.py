@@ -40,11 +40,11 @@ FEATURES = frozenset({"features"})
 
 
 @lru_cache(maxsize=4)
-def projection(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def projection(width: int, device: torch.device) -> Tensor:
     """A fixed N(0, 1/2048) matrix."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(width, WIDEST, generator=generator, dtype=torch.float64)
-    return drawn.div(WIDEST**0.5).to(device, dtype)
+    return drawn.div(WIDEST**0.5).to(device)
 
 
 def normalised(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +57,7 @@ def normalised(features: Tensor) -> tuple[Tensor, Tensor]:
     largest = wide.abs().amax(1, keepdim=True)
     z = functional.layer_norm(wide / largest, wide.shape[1:], eps=0.0).nan_to_num(0.0)
     if z.shape[1] > WIDEST:
-        z = z @ projection(z.shape[1], z.dtype, z.device)
+        z = z @ projection(z.shape[1], z.device)
     return z.float(), ~torch.isfinite(largest).squeeze(1)
 
 
@@ -110,10 +110,11 @@ class Probe:
         weights = fit.weights[units].unsqueeze(1)
         weighted = weights.to(wide) * rows[:, : wide.shape[1] + 1]
         parts = fit.parts[units]
+        if not self.halves:
+            parts = parts // 2 * 2
         for part in torch.unique(parts).tolist():
-            key = part if self.halves else part - part % 2
             chosen = parts == part
-            self.moments[key] = weighted[chosen].T @ rows[chosen] + self.moments.get(key, 0.0)
+            self.moments[part] = weighted[chosen].T @ rows[chosen] + self.moments.get(part, 0.0)
 
     def normalised(self, features: Tensor, units: Tensor) -> Tensor:
         """The z of units that are read, of which the broken ones are noted."""
@@ -156,7 +157,7 @@ class Probe:
                 outcomes[indices] = self.folds.outcomes(predicted, targets).double().cpu()
 
 
-class Curve:
+class ProbesOfStates:
     """A probe at each state of a network from ``first`` on, or at that alone."""
 
     def __init__(self, folds: Folds, first: int, *, alone: bool = False) -> None:
@@ -225,7 +226,7 @@ class DepthProbes:
         self.source = source
         self.embedding_alone = embedding_alone
         self.folds = Folds(source)
-        self.curve = Curve(self.folds, 0, alone=embedding_alone)
+        self.curve = ProbesOfStates(self.folds, 0, alone=embedding_alone)
         self.change: list[list[Tensor]] = [[] for _ in source.stream.blocks]
         self.problem = self.folds.problem
         if not self.problem:
@@ -309,7 +310,7 @@ class DepthProbes:
             record, interval=(low - record.allowance_pp, high), trained=trained
         )
 
-    def _redrawn(self, seed: int) -> Curve:
+    def _redrawn(self, seed: int) -> ProbesOfStates:
         """The probes at h_1 … h_L with re-initialised blocks; h_0 stays."""
         network = with_reinitialised_blocks(self.source.network, self.source.stream, seed)
         samples = len(self.source.labels)
@@ -317,7 +318,7 @@ class DepthProbes:
         chosen = torch.zeros(samples, dtype=torch.bool).index_fill_(0, spread, True)
         retake_statistics(network, self.source.stream, self.source.chosen(chosen))
         source = self.source.redrawn(network)
-        curve = Curve(self.folds, 1)
+        curve = ProbesOfStates(self.folds, 1)
         for batch in source.batches(FEATURES):
             curve.take(batch, self.folds.read)
         curve.finish(source)

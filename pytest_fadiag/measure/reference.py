@@ -299,7 +299,7 @@ class _Trial:
         change, moves = self.moved(layer, steps.unsqueeze(1) * directions, u)
         values = change / (2 * steps)
         epsilon = ROUNDING * torch.finfo(outputs.dtype).eps / steps
-        noise = epsilon * (outputs * u).abs().flatten(1).sum(1)
+        noise = epsilon * (outputs * u).abs_().flatten(1).sum(1)
         errors = []
         for number, move in enumerate(moves, layer):
             state = self.autograd.states[number].flatten(1)
@@ -334,9 +334,9 @@ class _Trial:
         both_ways = torch.stack([shift, -shift], 1).view(-1, *h.shape[1:])
         x = joined([self.x] * 2 * directions)
         outputs = shifted(self.network, self.stream, x, layer, both_ways, watch)
-        products = outputs.reshape(directions, 2, len(h), -1) * u.flatten(1)
-        forth, back = products.sum(-1).unbind(1)
-        return forth - back, moves
+        forth, back = outputs.reshape(directions, 2, len(h), -1).unbind(1)
+        u = u.flatten(1)
+        return (forth * u).sum(-1) - (back * u).sum(-1), moves
 
     def relative_error(self, difference: Tensor, size: Tensor, noise: Tensor) -> float:
         """The median relative difference; NaN where less than half stands out of the noise."""

@@ -49,7 +49,7 @@ SAMPLES = 16
 """How many samples the stream is found by."""
 TRAINING_SAMPLES = 20_000
 """So many samples of a training split are enough for a linear readout."""
-OUTPUTS = 1 << 22
+OUTPUTS = 1 << 24
 """How many outputs of tokens are computed at once."""
 EVERY_BATCH = frozenset({"inputs", "outputs", "features"})
 """What metrics need of all batches; the rest is taken on the evaluation batches."""
@@ -136,8 +136,8 @@ class NetworkSource:
         x, y = self.first
         task = self.task_option
         are_indices = y.ndim == 1 and not y.is_floating_point()
-        if are_indices and task.kind != "regression" and y.max() > 1:
-            return replace(task, kind=task.kind or "classes")
+        if are_indices and task.kind in (None, "classes") and y.max() > 1:
+            return replace(task, kind="classes")
         if y.ndim == 2 and not y.is_floating_point():
             x = rows(x, slice(2))  # tokens have very many outputs
         with torch.no_grad():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +24,7 @@ from .copies import (
     named_parameters,
     precisions,
     quiet,
+    rebound,
     trainable,
     unwrapped,
     working_copy,
@@ -45,6 +46,9 @@ STATES = 16
 """How many random states a random step is averaged over."""
 RESOLVED = 10
 """A change of fewer roundings of the parameters has lost its direction."""
+
+OF_LOSS = ", a step of SGD on the loss that it returns"
+"""What a report adds to the name of a function that changes nothing itself."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class Step:
         self.parts = parts_of(source)
         self.batches: list[list[Compared]] = []
         self.states = 1
+        self.returns_loss = False
         self.problem = ""
 
     def update(self, batch: Batch) -> None:
@@ -140,7 +145,7 @@ class Step:
         by_labels = _norm(contrast.change, names)
         weight = _norm(weights, names)
         dtype = precisions(self.source.network)[0]
-        rounding = RESOLVED * torch.finfo(dtype).eps * weight
+        rounding = 0 if self.returns_loss else RESOLVED * torch.finfo(dtype).eps * weight
         depends = by_labels > records.LABEL_FREE * size
         if 0 < size < rounding or (depends and by_labels < rounding):
             raise AuditError(
@@ -164,33 +169,60 @@ class Step:
         if self.source.forward is not None:
             inputs, _ = unlabelled(x)
             x = labelled(inputs, y)
+        rule = rebound(self.rule.function, unwrapped(self.source.original), network)
+        signature = inspect.signature(rule)
+        arguments = [network, copied(inputs), y.clone()]
         keywords = {}
-        if "checkpoint" in inspect.signature(self.rule.function).parameters:
+        if "checkpoint" in signature.parameters:
             keywords["checkpoint"] = self.rule.checkpoint
+        if rule is not self.rule.function and not _takes(signature, *arguments, **keywords):
+            del arguments[0]  # the rule holds the network
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(state)
             try:
                 with torch.enable_grad():
-                    self.rule.function(network, copied(inputs), y.clone(), **keywords)
+                    loss = rule(*arguments, **keywords)
             except Exception as error:
                 failure = f"{type(error).__name__}: {error}"
                 raise AuditError(f"the step function {self.name} raised {failure}") from error
-            change = self._change(named_parameters(network))
+            change = self._change(named_parameters(network), loss)
             fresh = copy_of(self.source.network)
             _set_modes(fresh, network)
             torch.manual_seed(state)
             return Moved(change, bp_gradient(self.source, fresh, x, y))
 
-    def _change(self, after: Tensors) -> Tensors:
-        """What a step took off the parameters; an error where that cannot be compared."""
+    def _change(self, after: Tensors, loss: Any) -> Tensors:
+        """What a step took off the parameters, or plain SGD would by the loss that it returned; an
+        error where that cannot be compared.
+        """
         change = {}
         for name, before in named_parameters(self.source.network).items():
             weight = after.get(name, before[:0])
-            if weight.shape != before.shape or not bool(torch.isfinite(weight).all()):
-                raise AuditError(f"the step of {self.name} left {name} NaN, inf or of other shape")
+            if weight.shape != before.shape:
+                raise AuditError(f"the step of {self.name} reshaped {name}")
             change[name] = before - weight.detach()
-        if any(bool(tensor.any()) for tensor in change.values()):
-            return change
+        if not _any(change):
+            self._refuse_change_of_original()
+            leaves = {name: weight for name, weight in after.items() if weight.requires_grad}
+            what = "let it make its rule and its optimiser for that copy"
+            if any(weight.grad is not None for weight in leaves.values()):
+                what = "it left gradients: end with torch.optim.SGD(model.parameters(), 0.1).step()"
+            elif isinstance(loss, Tensor) and loss.requires_grad:
+                with suppress(RuntimeError):  # of a graph that a backward elsewhere has freed
+                    gradients = torch.autograd.grad(
+                        loss, list(leaves.values()), torch.ones_like(loss), materialize_grads=True
+                    )
+                    change |= zip(leaves, gradients, strict=True)
+                self.returns_loss = True
+            if not _any(change):
+                problem = "changed no parameter of the network that it is called with"
+                raise AuditError(f"{self.name} {problem}; {what}")
+        for name, difference in change.items():
+            if not bool(torch.isfinite(difference).all()):
+                raise AuditError(f"the step of {self.name} left {name} NaN or inf")
+        return change
+
+    def _refuse_change_of_original(self) -> None:
         original = named_parameters(self.source.original)
         for name, before in named_parameters(self.source.network).items():
             if name in original and not torch.equal(original[name].detach().to(before), before):
@@ -198,10 +230,6 @@ class Step:
                     f"{self.name} changed the network itself, not the copy that it is called "
                     "with; let it make its rule for that copy, and load the network again"
                 )
-        raise AuditError(
-            f"{self.name} changed no parameter of the network that it is called with; let it make "
-            "its rule and its optimiser for that copy, and change the copy in place"
-        )
 
     def compute(self) -> Numbers:
         """The record of the step."""
@@ -213,7 +241,7 @@ class Step:
         if len(self.batches) < 2 and not self.problem:
             self.problem = "a step is measured on two batches of 128 at least"
         record = records.Step(
-            source=self.name,
+            source=self.name + (OF_LOSS if self.returns_loss else ""),
             problem=self.problem,
             batches=len(self.batches),
             states=self.states,
@@ -273,6 +301,18 @@ class Updates:
         self.plain = []
         self.change = []
         return step
+
+
+def _any(tensors: Tensors) -> bool:
+    return any(bool(tensor.any()) for tensor in tensors.values())
+
+
+def _takes(signature: inspect.Signature, *arguments: Any, **keywords: Any) -> bool:
+    try:
+        signature.bind(*arguments, **keywords)
+    except TypeError:
+        return False
+    return True
 
 
 def _set_modes(network: nn.Module, like: nn.Module) -> None:

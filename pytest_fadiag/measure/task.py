@@ -76,9 +76,12 @@ class Task:
     remark: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.loss, nn.Module):
-            object.__setattr__(self, "loss", _loss_of_module(self.loss))
-        if isinstance(self.loss, str) and self.loss not in LOSSES:
+        loss = self.loss
+        if isinstance(loss, type) and issubclass(loss, nn.Module):
+            loss = loss()
+        if isinstance(loss, nn.Module):
+            object.__setattr__(self, "loss", _loss_of_module(loss))
+        if self.loss is not None and not callable(self.loss) and self.loss not in LOSSES:
             names = ", ".join(LOSSES)
             raise AuditError(f"loss {self.loss!r}; expected {names} or package.module:function")
         if self.kind is not None and self.kind not in FITTING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -51,6 +52,12 @@ DRAWS = 40
 """Of each null of order."""
 LIMIT = 5.0
 """Standard deviations of a null: no initialisation of 135 architectures exceeds 3.3."""
+SIGNS_LIMIT = 4.0
+"""Standard deviations: matrices that were drawn apart exceed it once in 4,000 pairs."""
+ORDERS_LIMIT = 3.0
+"""The same for what is no sample of its own, but guards against one order of units in both."""
+FEWEST_PAIRS = 2
+"""One pair of blocks alone tells too little."""
 SMALLEST_SD = 1e-5
 """Relative to the null's mean: less is rounding."""
 Values = dict[str, "Array"]
@@ -103,16 +110,24 @@ class BlockWeights:
         """Blocks, counted from 0, that were trained for certain, until half of all are found.
 
         What an initialisation leaves constant, as the scales of a norm, is constant no more; or a
-        matrix shows order that no independent drawing has. «Not told» never means untrained, and
+        matrix shows order that no independent drawing has. Of two neighbours whose matrices fit
+        each other one was trained, and the second counts. «Not told» never means untrained, and
         trained never means useful.
         """
         blocks: list[int] = []
         for block, names in enumerate(self.stream.parameters):
             if 2 * len(blocks) >= len(self.stream.parameters):
-                break
+                return tuple(blocks)
             if self._constants_vary(names) or self._shows_order(names):
                 blocks.append(block)
-        return tuple(blocks)
+        pairs: list[int] = []
+        for block in range(1, len(self.stream.parameters)):
+            is_apart = {block - 1, block}.isdisjoint([*blocks, *pairs])
+            if is_apart and self._fit(block - 1, block):
+                pairs.append(block)
+        if len(pairs) >= FEWEST_PAIRS:
+            blocks += pairs
+        return tuple(sorted(blocks))
 
     def _constants_vary(self, names: frozenset[str]) -> bool:
         """Whether one of several equal numbers, such as the scales of a norm, is another now."""
@@ -127,21 +142,32 @@ class BlockWeights:
         """Whether one of the matrices of a block shows order."""
         for name in self._weights_of_layers(names):
             tensor = named_parameters(self.network)[name]
-            values = self.values[name]
-            is_drawn = not numpy.array_equal(values, self.reset[name])
-            if is_drawn and shows_order(values.reshape(len(tensor), -1)):
+            if shows_order(self.values[name].reshape(len(tensor), -1)):
                 return True
         return False
 
+    def _fit(self, block: int, following: int) -> bool:
+        """Whether what one block writes last and the next one reads first fit each other."""
+        writing = self._weights_of_layers(self.stream.parameters[block])[-1:]
+        reading = self._weights_of_layers(self.stream.parameters[following])[:1]
+        if not writing or not reading:
+            return False
+        parameters = named_parameters(self.network)
+        written, read = (parameters[name].detach().double().cpu() for name in (*writing, *reading))
+        return fit_each_other(
+            written.flatten(1).numpy(), read.transpose(0, 1).flatten(1).contiguous().numpy()
+        )
+
     def _weights_of_layers(self, names: frozenset[str]) -> list[str]:
-        """The matrices of linear, convolutional, recurrent and attention layers."""
+        """The matrices of layers that were drawn, not made without chance."""
         of_layers: set[Any] = set()
         for module in named_modules(self.network).values():
             if isinstance(module, LAYERS):
                 of_layers.update(module._parameters.values())
         matrices = []
         for name, parameter in named_parameters(self.network).items():
-            if name in names and parameter in of_layers and parameter.ndim > 1:
+            is_matrix = name in names and parameter in of_layers and parameter.ndim > 1
+            if is_matrix and not numpy.array_equal(self.values[name], self.reset[name]):
                 matrices.append(name)
         return matrices
 
@@ -214,6 +240,35 @@ def shows_order(weights: Array) -> bool:
         if matrix.shape[0] <= rows and matrix.shape[1] <= columns:
             break
     return False
+
+
+def fit_each_other(written: Array, read: Array) -> bool:
+    """Whether two matrices, of one row a unit, are related: what writes units and what reads them.
+
+    Of matrices that were drawn apart, products of rows have nothing to do with each other. What two
+    units have in common in both, summed, must stand out from random signs of the units, from
+    permutations, and from turns, as if both matrices were drawn with one order of the units.
+    """
+    units = len(written)
+    if units != len(read) or not LEAST_SIDE <= units <= SIZES[-1][0]:
+        return False
+    if written.shape == read.shape and numpy.array_equal(abs(written), abs(read)):
+        return False
+    common = written @ written.T
+    numpy.fill_diagonal(common, 0)
+    of_readers = read @ read.T
+    products = common * of_readers
+    statistic = products.sum()
+    if not statistic > SIGNS_LIMIT * math.sqrt(2 * numpy.square(products).sum()):
+        return False
+    random = numpy.random.default_rng(0)
+    permutations = [random.permutation(units) for _ in range(DRAWS)]
+    turns = [numpy.roll(numpy.arange(units), places) for places in range(1, units)]
+    for orders in (permutations, turns):
+        others = numpy.array([(common[numpy.ix_(o, o)] * of_readers).sum() for o in orders])
+        if statistic - others.mean() <= ORDERS_LIMIT * others.std(ddof=1):
+            return False
+    return True
 
 
 def _prepared(weights: Array) -> Array:

@@ -58,6 +58,12 @@ def sketch(width: int, buckets: int, device: torch.device) -> tuple[Tensor, Tens
     return (numbers % buckets).to(device), signs.to(device)
 
 
+def sketched(rows: Tensor, buckets: int) -> Tensor:
+    """The rows as a count sketch of so many entries."""
+    places, signs = sketch(rows.shape[1], buckets, rows.device)
+    return rows.new_zeros(len(rows), buckets).index_add_(1, places, rows * signs)
+
+
 def median(values: Tensor) -> float:
     """The median of the values, the mean of the middle two for an even number; NaN for none."""
     if not values.numel():

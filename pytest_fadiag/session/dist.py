@@ -15,6 +15,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from ..judge.diagnostics import available
+from ..judge.errors import AuditError
 from .plan import SEED_MARGIN, names_of
 from .run import Run
 
@@ -104,6 +105,9 @@ class Workers:
 
     def __init__(self, config: pytest.Config, run: Run) -> None:
         self.config = config
+        for job in run.plan.all_jobs:
+            if "\\udc" in ascii(job.path):
+                raise AuditError(f"{job.path}: its name is not UTF-8; rename it, or leave out -n")
         self.sent: dict[str, Any] = {"plan": msgspec.to_builtins(run.plan)}
         if run.settings.no_cache or not hasattr(config, "cache"):
             self.sent["shared"] = folder = tempfile.mkdtemp(prefix="fadiag-")

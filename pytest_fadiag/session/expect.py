@@ -98,7 +98,7 @@ class Expectations(msgspec.Struct, frozen=True):
 
     def _fired(self, row: Row) -> str:
         """What fired, and of what did not run what was recorded."""
-        verdict = row.status
+        verdict = row.conclusion
         keys = [*verdict.fired]
         for key in self.expected_keys(row.checkpoint, row.method):
             if key not in (*verdict.fired, *verdict.passed, *verdict.unmeasured):

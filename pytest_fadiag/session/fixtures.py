@@ -274,7 +274,7 @@ def report(
     names = names_of(diagnostics)
     key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
     judged_report = run.reports.get(key) or run.report(
-        job, diagnostics, limits, control, overrides, literal=bool(listed)
+        job, diagnostics, limits, control, overrides, listed=bool(listed)
     )
     run.reports[key] = judged_report
     if isinstance(node, AuditItem) and (overrides or replaces_control):

@@ -97,9 +97,9 @@ class Run:
         control: Controls | Control | float | None,
         overrides: Overrides | None = None,
         *,
-        literal: bool = True,
+        listed: bool = True,
     ) -> Report:
-        """The report of a checkpoint or log; ``literal`` where the diagnostics were listed."""
+        """The report of a checkpoint or log; ``listed`` where the diagnostics were listed."""
         twins = [twin for twin in self.twins if twin.kind == job.kind]
         twins = [twin for twin in twins if twin.seed == job.seed] or twins
         if "bp" not in self.settings.texts:  # the name of a file says nothing of itself
@@ -112,7 +112,7 @@ class Run:
             overrides=overrides,
             seed=job.seed,
             protocol=self.settings.protocol,
-            literal=literal,
+            listed=listed,
             log=job.kind == "log",
             twins=[Path(twin.path) for twin in twins],
         )

@@ -121,7 +121,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         return str(self.report.environment.get("checkpoint_sha256", ""))
 
     @cached_property
-    def status(self) -> Verdict:
+    def conclusion(self) -> Verdict:
         """The verdict by what became of its tests; without outcomes every finding counts."""
         findings: tuple[Finding, ...] = ()
         if self.report is not None:
@@ -146,7 +146,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
     @property
     def as_expected(self) -> bool | None:
         """Whether what fired is what was recorded, as far as it ran; ``None`` without a record."""
-        verdict = self.status
+        verdict = self.conclusion
         if self.expected is None or not (verdict.fired or verdict.passed):
             return None
         came_out = {*verdict.fired, *verdict.passed, *verdict.unmeasured}

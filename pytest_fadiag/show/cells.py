@@ -109,7 +109,7 @@ def entries_of(row: Row, content: Table) -> Iterator[Entry]:
         key = "" if diagnostic.key == diagnostic.name else diagnostic.key
         if report is not None and diagnostic.name in report.diagnostics:
             if not row.outcomes or diagnostic.key in row.outcomes:
-                yield _entry(diagnostic, report.finding(diagnostic.key), row.status, content)
+                yield _entry(diagnostic, report.finding(diagnostic.key), row.conclusion, content)
         elif diagnostic.needs_credit and report is not None and not report.partial:
             remark = "add --fa-step package.module:function"
             yield Entry(NONE, "", key, diagnostic.name, remark=remark)
@@ -166,7 +166,7 @@ def _heads(audit: Audit) -> Iterator[Head]:
 
 def _worst(rows: list[Row] | None) -> int:
     """The place of the worst verdict of some rows, the worst first."""
-    return min((GROUPS.index(row.status.word) for row in rows or ()), default=len(GROUPS))
+    return min((GROUPS.index(row.conclusion.word) for row in rows or ()), default=len(GROUPS))
 
 
 def _limits(audit: Audit) -> dict[str, str]:
@@ -192,7 +192,7 @@ def _name(row: Row) -> str:
 def _line(row: Row, name: str, heads: Sequence[Head]) -> Line:
     numbers = [Cell()] * len(heads)
     if row.report is not None:
-        numbers = [_number(row.report, row.status, head) for head in heads]
+        numbers = [_number(row.report, row.conclusion, head) for head in heads]
     seed = ""
     if row.seed is not None:
         seed = str(row.seed)

@@ -157,7 +157,7 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
             continue
         if parts:
             curve = replace(curve, xs=list(map(parts.index, curve.parts)))
-        fires = diagnostic.key in row.status.fired
+        fires = diagnostic.key in row.conclusion.fired
         colour = colours[row.method]
         series = _series(row, colour, curve, fires=fires)
         if not series:
@@ -210,7 +210,7 @@ def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
                 place = column + (nth - middle) / max(len(rows_of_method), 4)
             low, high = finding.interval or (finding.value, finding.value)
             fired: tuple[int, ...] = ()
-            if diagnostic.key in row.status.fired:
+            if diagnostic.key in row.conclusion.fired:
                 fired = (0,)
             point = Series(
                 name=one_line(method),

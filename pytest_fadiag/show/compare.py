@@ -97,6 +97,7 @@ def _facts(before: Report, now: Report) -> Iterator[tuple[str, object, object]]:
     yield "checkpoint", _digest(before, "checkpoint"), _digest(now, "checkpoint")
     yield "test data", _digest(before, "data"), _digest(now, "data")
     yield "diagnostics", " ".join(before.diagnostics), " ".join(now.diagnostics)
+    yield "loss", before.loss, now.loss
     yield "control", _control(before), _control(now)
     limits = now.thresholds.by_name()
     for name, limit in before.thresholds.by_name().items():

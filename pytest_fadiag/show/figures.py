@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..files import write_atomically
-from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import available
 from ..judge.errors import AuditError
 from ..judge.words import grouped, one_line
 from .audit import Audit
@@ -74,7 +74,7 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     rows = audit.measured
     overview = []
     panelled = {}
-    for diagnostic in DIAGNOSTICS:
+    for diagnostic in available():
         if diagnostic.draws_numbers:
             overview.append(findings(rows, diagnostic))
         elif not diagnostic.figure:

@@ -103,7 +103,7 @@ def _methods(rows: Sequence[Row]) -> list[_Method]:
         words = []
         for row in same:
             report = row.report
-            word = row.status.word
+            word = row.conclusion.word
             if report is None or report.margin_pp is None or word is None:
                 continue
             if report.headline_acc is not None and report.frozen_baseline_acc is not None:

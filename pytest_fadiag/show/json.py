@@ -73,7 +73,7 @@ def audit_of(values: Any) -> Audit:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    verdict = row.status
+    verdict = row.conclusion
     values = plain(row) | {
         "status": words(row),
         "verdict": None if verdict.word is None else verdict.word.value,

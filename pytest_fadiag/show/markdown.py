@@ -75,7 +75,7 @@ def _rendered(name: str, audit: Audit, **values: Any) -> str:
 
 def _why(row: Row) -> str:
     """What failed, or what keeps the verdict open."""
-    return row.status.headline.partition(": ")[2] or row.reason or "–"
+    return row.conclusion.headline.partition(": ")[2] or row.reason or "–"
 
 
 def _numbers(values: Sequence[float | None] | None) -> str:

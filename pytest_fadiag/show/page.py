@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..judge.words import one_line, printable
+from ..judge.words import grouped, one_line, printable
 from .audit import Audit, Row
 from .cells import Entry, entries_of, table_of
 from .charts import Chart, charts_for, training
@@ -35,7 +35,7 @@ def page(audit: Audit) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     rows = audit.measured
-    methods = dict.fromkeys(row.method for row in rows)
+    methods = grouped((row.method, row) for row in rows)
     data = json.dumps(document(audit), allow_nan=False, separators=(",", ":"))
     return rendered(
         templates(one_line, autoescape=True).get_template("page.html"),
@@ -46,7 +46,10 @@ def page(audit: Audit) -> str:
         words_found=list(
             dict.fromkeys(word_of(line.row) for line in table_of(audit).lines if line.row)
         ),
-        methods=[(name, Markup(sample(number))) for number, name in enumerate(methods)],
+        methods=[
+            (name, Markup(sample(number)), rows_of_method)
+            for number, (name, rows_of_method) in enumerate(methods.items())
+        ],
         rules={diagnostic.key: rule(diagnostic, audit) for diagnostic in audit.diagnostics},
         cards={d.key: _markup(charts_for(rows, d, len(rows) > 1)) for d in audit.diagnostics},
         policy=policy,
@@ -66,7 +69,7 @@ def cell(row: Row) -> str:
         templates(one_line, autoescape=True).get_template("notebook.html"),
         audit,
         line=table_of(audit).lines[0],
-        title=f"{mark(row.status.word)} {title_of(row)}",
+        title=f"{mark(row.conclusion.word)} {title_of(row)}",
         style=Markup(style),
         one=None,
         charts=_charts_of,
@@ -77,7 +80,7 @@ def cell(row: Row) -> str:
 
 def word_of(row: Row) -> str:
     """What a filter calls the verdict of a row."""
-    return row.status.word.value if row.status.word else "no verdict"
+    return row.conclusion.word.value if row.conclusion.word else "no verdict"
 
 
 def _entries(row: Row) -> Iterator[Entry]:

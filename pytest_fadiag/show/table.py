@@ -101,7 +101,7 @@ def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
 def _card(audit: Audit, content: Table, width: int) -> list[Text]:
     """The verdict, what to write, and a line for each diagnostic: number, threshold, claim."""
     row = audit.rows[0]
-    word = row.status.word
+    word = row.conclusion.word
     look = tone(row)
     line = content.lines[0]
     name = f"  {line.name}"
@@ -191,7 +191,7 @@ def _groups(content: Table) -> Iterator[tuple[str, Line]]:
     for word in (*GROUPS[-2::-1], None):  # what fails is next to the prompt
         title = f"{mark(word)} {word.value.upper() if word else 'NO VERDICT'}"
         for line in content.lines:
-            if line.row is not None and line.row.status.word is word:
+            if line.row is not None and line.row.conclusion.word is word:
                 yield title, line
     for line in reversed(content.lines):  # from the best to the worst, as above
         if line.row is None:

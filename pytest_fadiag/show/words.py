@@ -54,7 +54,7 @@ def words(row: Row) -> str:
     >>> words(Row("runs/bp_s42.pt", "bp", outcomes={"a": Outcome.NOT_RUN}))
     'not run'
     """
-    verdict = row.status
+    verdict = row.conclusion
     if verdict.word is None:
         return _without_verdict(row)
     details = []
@@ -77,7 +77,7 @@ def mark(word: Word | None) -> str:
 
 def details(row: Row) -> str:
     """What a table that is grouped by verdict and marks its numbers does not show of a row."""
-    verdict = row.status
+    verdict = row.conclusion
     if verdict.errors and verdict.word is None:
         return "error"
     if verdict.word is None:
@@ -94,11 +94,11 @@ def details(row: Row) -> str:
 
 
 def _without_verdict(row: Row) -> str:
-    if row.status.errors and row.reason:
+    if row.conclusion.errors and row.reason:
         return one_line(f"error: {row.reason}")
-    if row.status.errors:
+    if row.conclusion.errors:
         return "error"
-    if row.status.not_run:
+    if row.conclusion.not_run:
         return "not run"
     return "skipped"
 
@@ -122,7 +122,7 @@ def _undecided_keys(verdict: Verdict) -> dict[str, list[str]]:
 
 def tone(row: Row) -> str:
     """The colour of these words: red, green, yellow, or none for a row that was skipped."""
-    verdict = row.status
+    verdict = row.conclusion
     if verdict.word is not None:
         return TONES.get(verdict.word, "green")
     if verdict.errors or verdict.not_run:
@@ -185,7 +185,7 @@ def advice(audit: Audit) -> str:
     """What not to claim: «Do not claim dfa or dfa-lam as they stand.»"""
     methods: dict[str, None] = {}
     for row in audit.rows:
-        if row.status.word is Word.WALK_BACK:
+        if row.conclusion.word is Word.WALK_BACK:
             methods[one_line(row.method)] = None
     if not methods:
         return ""
@@ -197,7 +197,7 @@ def more(audit: Audit) -> str:
     """How to see more of an audit on a terminal."""
     report = "-v for the report"
     if len(audit.rows) > 1:
-        name = min(audit.rows, key=lambda row: GROUPS.index(row.status.word)).checkpoint
+        name = min(audit.rows, key=lambda row: GROUPS.index(row.conclusion.word)).checkpoint
         report = f"-k {one_line(name.rpartition('/')[2])} -v for one report"
     return f"{report} · --fa-report=html for charts"
 
@@ -222,7 +222,7 @@ def _kind(row: Row) -> str:
 
 def _counted(audit: Audit) -> str:
     """How many rows have each verdict: «2 to walk back, 1 trustworthy»."""
-    counts = Counter(row.status.word for row in audit.rows)
+    counts = Counter(row.conclusion.word for row in audit.rows)
     parts = [f"{counts[word]} {name}" for word, name in COUNTED.items() if counts[word]]
     return ", ".join(parts)
 
@@ -239,7 +239,7 @@ def legend(audit: Audit) -> list[str]:
 
 
 def _marks(audit: Audit) -> Iterator[str]:
-    verdicts = [row.status for row in audit.rows]
+    verdicts = [row.conclusion for row in audit.rows]
     if any(verdict.fired for verdict in verdicts):
         yield FAILED
     states = [state.kind for verdict in verdicts for state in verdict.undecided.values()]
@@ -250,7 +250,7 @@ def _marks(audit: Audit) -> Iterator[str]:
     if any(verdict.exempted for verdict in verdicts):
         yield EXEMPTED
     for row in audit.rows:
-        if row.report and {*row.report.first_fired} - {*row.status.fired}:
+        if row.report and {*row.report.first_fired} - {*row.conclusion.fired}:
             yield "first failed: the epoch; in brackets: passes at the end"
             return
 
@@ -293,7 +293,7 @@ def _errors(audit: Audit) -> Iterator[str]:
     """Why tests were errors, each reason once."""
     reasons: dict[str, list[str]] = {}
     for row in audit.rows:
-        if row.status.errors and row.reason:
+        if row.conclusion.errors and row.reason:
             reason = row.reason.removeprefix(f"{row.checkpoint}: ")
             reasons.setdefault(reason, []).append(row.checkpoint)
     for reason, names in reasons.items():
@@ -323,7 +323,7 @@ def next_steps(audit: Audit) -> list[str]:
                 options += f" --{name}={shlex.quote(value)}"
     steps = []
     for row in audit.rows:
-        step = row.status.next
+        step = row.conclusion.next
         if row.report is not None and row.report.checkpoint:
             of_report = f"{COMMAND} {shlex.quote(one_line(row.report.checkpoint))}"
             step = step.replace(of_report, f"{COMMAND} FILE{options}")

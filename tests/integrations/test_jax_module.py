@@ -36,13 +36,17 @@ class Block(eqx.Module):  # type: ignore[misc, name-defined]
 
 
 class TorchBlock(nn.Module):
+    """As the arrays in JAX, its parameters have no initialiser of their own."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.up = nn.Linear(WIDTH, 2 * WIDTH)
-        self.down = nn.Linear(2 * WIDTH, WIDTH)
+        layers = [nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)]
+        self.arrays = nn.ParameterList(p for layer in layers for p in layer.parameters())
 
     def forward(self, h: Tensor) -> Tensor:
-        return h + self.down(self.up(h).tanh())  # type: ignore[no-any-return]
+        up, up_bias, down, down_bias = self.arrays
+        inner = nn.functional.linear(h, up, up_bias).tanh()
+        return h + nn.functional.linear(inner, down, down_bias)
 
 
 def equinox_layers() -> list[Any]:
@@ -112,7 +116,8 @@ def test_each_kind_of_layer_is_audited_and_its_reference_is_proven(
 def test_a_network_is_audited_as_the_same_weights_in_torch(data: tuple[Tensor, Tensor]) -> None:
     network = module(equinox_layers(), batched=False)
     of_jax, of_torch = report_of(network, data), report_of(torch_network(network), data)
-    for name in ("residual_norms", "bp_grad_norms", "probe_accuracies", "headline_acc"):
+    names = ("residual_norms", "bp_grad_norms", "probe_accuracies", "headline_acc")
+    for name in (*names, "depth_null_pp", "depth_utility_pp"):
         assert getattr(of_jax, name) == pytest.approx(getattr(of_torch, name), rel=1e-5)
     assert of_jax.cross_batch_stability == pytest.approx(of_torch.cross_batch_stability, abs=1e-5)
     assert of_jax.reference_error is not None and of_jax.reference_error < 1e-6

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from support import network
 
-from pytest_fadiag import diagnose
+from pytest_fadiag import Recorder, diagnose
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.load import checkpoint, logs
 from pytest_fadiag.load.checkpoint import load_checkpoint
@@ -94,6 +94,18 @@ def test_a_pickle_of_marks_is_not_run_to_its_end(
     expected = "its pickle is larger than 4 MB" if is_archive else "more than 1,000 entries"
     with pytest.raises(AuditError, match=expected):
         load_checkpoint(path)
+
+
+def test_a_recorder_goes_on_with_no_device() -> None:
+    with pytest.raises(AuditError, match=r"cannot go on with this log: .*expected a regular file"):
+        Recorder("/dev/zero", [])
+
+
+def test_a_header_of_very_many_names_is_not_read(tmp_path: Path) -> None:
+    header = b"{" + b" " * (5 << 20) + b"}"
+    (tmp_path / "net.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(AuditError, match="its header is larger than 4 MB"):
+        load_checkpoint(tmp_path / "net.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -293,6 +293,7 @@ def one(**entry: Any) -> dict[str, Any]:
         (one(acc_eval=36.3), "epoch 1: accuracy .*percentage"),
         (one(companions=[1]), "companions: Expected `object`"),
         (one(credit={"gamma": "high"}), r"epoch 1: .* at `\$.credit.gamma`"),
+        (one(credit={}), r"epoch 1: expected one entry a site - at `\$.credit`"),
         ({**one(), "final_test_acc": 36.3}, "percentage"),
         ({"config": {"n_blocks": "four"}, "log": [{"epoch": 1}]}, r"config: .*\$.depth"),
         (
@@ -360,6 +361,7 @@ def test_a_log_of_very_many_epochs_is_refused(write: Write) -> None:
 
 
 def test_a_log_with_credit_is_told(write: Write) -> None:
-    credit = {"gamma": [0.5], "sites": ["h_1"]}
+    numbers = ("gamma", "null_mean", "null_sd", "null_low", "null_high", "nudge")
+    credit = {**{name: [0.5] for name in numbers}, "sites": ["h_1"], "undefined": [0]}
     assert records_credit(write([{**LISTS, "credit": credit}], "a.jsonl"))
     assert not any(records_credit(write(held, "b.jsonl")) for held in ([LISTS], "no log"))

@@ -75,6 +75,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
         [{"x": X, "mask": X[:1], "y": Y}],
         r"inputs x \(300, 2\) .*, mask \(1, 2\) .* for 300",
     ),
+    "complex": ([(X * 1j, Y)], "evaluation batch 0: complex numbers; give real and imaginary"),
     "NaN": ([(X / 0, Y)], "evaluation batch 0: inputs or targets hold NaN or inf"),
     "shapes": ([(X[:99], Y[:99]), (X[:, :1], Y)], r"batches differ, .*\(0, 2\).* and .*\(0, 1\)"),
     "names": ([(X[:99], Y[:99]), {"x": X, "y": Y}], "evaluation batches differ, inputs of shape"),

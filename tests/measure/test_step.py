@@ -235,6 +235,46 @@ def test_a_partial_function_has_the_name_of_its_function() -> None:
     assert step_of(partial(rule, 0.1), name="").source.endswith("rule")
 
 
+class Trainer:
+    """Holds its network, and an optimiser with momentum."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.net = net
+        self.optimiser = torch.optim.SGD(net.parameters(), 1.0, momentum=0.5)
+
+    def train_step(self, x: Tensor, y: Tensor) -> Tensor:
+        self.optimiser.zero_grad()
+        loss = F.cross_entropy(self.net(x), y)
+        loss.backward()
+        self.optimiser.step()
+        return loss
+
+
+def test_a_rule_that_holds_the_network_holds_each_copy_instead() -> None:
+    net = network()
+    trainer = Trainer(net)
+    trainer.train_step(X, Y)  # its momentum goes along
+    before = copy.deepcopy(net.state_dict())
+    step = step_of(trainer.train_step, net)
+    assert [state.value for state in step.state] == ["aligned"] * 5
+    assert max(step.least_plain) < 0.999, "momentum turns it"
+    trainer.optimiser.state.clear()
+    assert states_of(trainer.train_step, net) == ["BP's own"] * 5
+    rule = partial(lambda trainer, model, x, y: trainer.train_step(x, y), trainer)
+    assert states_of(rule, net) == ["BP's own"] * 5
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+def test_a_step_may_return_its_loss() -> None:
+    """Of which plain SGD makes a step, however small the gradient is."""
+
+    def local(model: Any, x: Tensor, y: Tensor) -> Tensor:
+        return 1e-9 * F.cross_entropy(model.head(model.blocks(model.embed(x).detach())), y)
+
+    assert states_of(local) == ["frozen", *["BP's own"] * 4]
+    assert step_of(local).source == "the rule, a step of SGD on the loss that it returns"
+
+
 def test_each_state_has_its_rule() -> None:
     def hooked(model: Any, x: Tensor, y: Tensor) -> None:
         """BP by mistake: its hooks return nothing."""
@@ -465,9 +505,12 @@ def test_what_a_step_does_wrong_is_one_sentence() -> None:
     assert problem(lambda model, x, y: 1 / 0) == (
         "the step function the rule raised ZeroDivisionError: division by zero"
     )
+    unchanged = "the rule changed no parameter of the network that it is called with; "
     assert problem(lambda model, x, y: None) == (
-        "the rule changed no parameter of the network that it is called with; let it make its rule "
-        "and its optimiser for that copy, and change the copy in place"
+        f"{unchanged}let it make its rule and its optimiser for that copy"
+    )
+    assert problem(lambda model, x, y: F.cross_entropy(model(x), y).backward()) == (
+        f"{unchanged}it left gradients: end with torch.optim.SGD(model.parameters(), 0.1).step()"
     )
 
     def tiny(model: Any, x: Tensor, y: Tensor) -> None:
@@ -479,7 +522,7 @@ def test_what_a_step_does_wrong_is_one_sentence() -> None:
     def infinite(model: Any, x: Tensor, y: Tensor) -> None:
         model.head.weight.data *= torch.inf
 
-    assert problem(infinite) == "the step of the rule left head.weight NaN, inf or of other shape"
+    assert problem(infinite) == "the step of the rule left head.weight NaN or inf"
     alike = torch.where(torch.arange(SAMPLES) < 128, 0, Y)
     assert problem(bp, data=[(X, alike)]) == (
         "a batch has one label alone, so no contrast; shuffle the data"

@@ -362,6 +362,24 @@ def test_a_block_that_overwrites_a_state_which_is_used_again() -> None:
     assert_found(net, states, X)
 
 
+class Expanded(Net):
+    """Hyper-connections: several streams that begin as one, in the same memory."""
+
+    def states(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        hidden = [self.embed(x)[:, None].expand(-1, 4, -1)]
+        for block in self.blocks:
+            hidden.append(self.step(self, block, hidden[-1]))
+        return self.read(hidden[-1].mean(1)), hidden
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.states(x)[0]
+
+
+@pytest.mark.parametrize("step", ["h + f", "f"])
+def test_a_state_whose_entries_share_memory(step: str) -> None:
+    assert_found(Expanded(STEPS[step]), own_states, X)
+
+
 def test_states_in_one_tensor_that_is_written_over() -> None:
     def added(net: Net, block: nn.Module, h: Tensor) -> Tensor:
         h += block(h)

@@ -509,17 +509,6 @@ def test_logits_of_another_shape_are_refused() -> None:
     refused(nn.Sequential(Net(), nn.Flatten(0)), r"expected \[3, classes\]")
 
 
-def test_a_state_whose_entries_share_memory_is_refused_without_blaming_the_network() -> None:
-    class Expanded(Net):
-        def forward(self, x: Tensor) -> Tensor:
-            h = self.embed(x)[:, None].expand(-1, 4, -1)
-            for block in self.blocks:
-                h = h + block(h)
-            return self.head(self.norm(h.mean(1)))
-
-    refused(Expanded(), "the state at .* is an expanded tensor, .* let the forward clone it")
-
-
 def test_a_network_that_fails_is_told_with_its_own_error() -> None:
     refused(Net(), r"failed on inputs of shape \(3, 4\)", x=torch.randn(6, 4))
 

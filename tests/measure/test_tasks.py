@@ -330,8 +330,12 @@ def test_targets_and_outputs_tell_the_task_or_it_is_refused(name: str) -> None:
 def test_what_is_no_loss_and_no_task_is_refused() -> None:
     with pytest.raises(AuditError, match="expected ce, mse, bce or"):
         Task(loss="l1")
+    with pytest.raises(AuditError, match="loss 5; expected ce, mse, bce or"):
+        Task(loss=5)  # type: ignore[arg-type]
     with pytest.raises(AuditError, match="task 'rl'; expected one of classes, "):
         Task("rl")
+    with pytest.raises(AuditError, match="tokens are whole numbers"):
+        measure(NetworkSource(Net(3), [(X, CLASSES)], task=Task("tokens")), ["accuracy"])
 
 
 @pytest.mark.parametrize("loss", [None, "bce"])

@@ -13,7 +13,7 @@ from torch import nn
 
 from pytest_fadiag.load.network import ResidualMLP
 from pytest_fadiag.measure.stream.find import find_stream
-from pytest_fadiag.measure.trained import BlockWeights, shows_order
+from pytest_fadiag.measure.trained import BlockWeights, fit_each_other, shows_order
 
 SHIPPED = sorted((Path(__file__).parents[2] / "fixtures" / "checkpoints").glob("*.pt"))
 
@@ -69,6 +69,49 @@ def test_a_direction_that_training_adds_is_order(shape: tuple[int, int]) -> None
     added = left * right / np.linalg.norm(left) / np.linalg.norm(right)
     assert shows_order((noise + 1.5 * largest * added).astype(np.float32))
     assert not shows_order((noise + 0.1 * largest * added).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", INITIALISERS)
+def test_matrices_that_are_drawn_apart_do_not_fit_each_other(name: str) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        written, read = (INITIALISERS[name](rng, (16, 64)) for _ in range(2))
+        assert not fit_each_other(written, read)
+
+
+def test_one_order_of_units_in_both_matrices_is_no_fit() -> None:
+    rng = np.random.default_rng(2)
+    fits = 0
+    for _ in range(400):
+        written, read = (smoothed(rng.normal(size=(24, 32)).T).T for _ in range(2))
+        fits += fit_each_other(written, read)
+    assert fits <= 1
+
+
+def test_what_writes_units_and_what_reads_them_fit_each_other_after_training() -> None:
+    rng = np.random.default_rng(3)
+    written = rng.normal(size=(16, 40))
+    read = written @ rng.normal(size=(40, 24)) + rng.normal(size=(16, 24))
+    assert fit_each_other(written, read)
+    assert not fit_each_other(written, read[rng.permutation(16)])
+    assert not fit_each_other(written, -written), "a block that repeats another one"
+    assert not fit_each_other(written, read[:12]), "units that are not the same"
+
+
+def test_two_pairs_of_neighbours_tell_of_two_blocks_and_one_pair_of_none() -> None:
+    model: Any = seeded(
+        lambda: Chain(nn.Linear(20, 16), [plain_layer() for _ in range(4)], nn.Linear(16, 4))
+    )
+    assert trained_blocks(model) == ()
+    for block in (0, 2):
+        first, second = (model.blocks[index][0].weight for index in (block, block + 1))
+        with torch.no_grad():
+            second.copy_(first.T + 0.3 * second)
+        assert trained_blocks(model) == ((1, 3) if block else ())
+
+
+def plain_layer() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 16), nn.Tanh())
 
 
 def trained_blocks(model: nn.Module) -> tuple[int, ...]:

@@ -120,6 +120,7 @@ def test_show_puts_audits_together_and_exits_as_the_audit_would(
         ("lint gone.py", "fadiag lint: expected a Python file"),
         ("adit a.pt", "invalid choice: 'adit'"),
         ("verify 1.json --modle a:b", "unrecognized arguments: --modle a:b; did you mean --model?"),
+        ("verify 1.json --model-path a:b", "did you mean --model?"),
         ("verify 1.json --threads none", "expected N, not 'none'"),
         ("verify 1.json --loss l1", "expected ce|mse|bce|package.module:function, not 'l1'"),
     ],
@@ -169,6 +170,9 @@ def test_a_working_folder_that_is_gone_is_one_sentence(
     (tmp_path / "gone").rmdir()
     assert cli.main(["show", audit]) == 4
     assert capsys.readouterr().err == "fadiag show: [Errno 2] No such file or directory\n"
+    command = [sys.executable, "-m", "pytest_fadiag", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == "fadiag demo: [Errno 2] No such file or directory\n"
 
 
 def test_verify_and_lint_get_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,9 +181,9 @@ def test_what_was_recorded_is_expected_afterwards(before: dict[str, str]) -> Non
     rows = [row(exploded()), row(healthy()), row(healthy("dfa", 7))]
     record = Expectations.parse(written(before, *rows))
     for one in rows:
-        judged = set(one.status.fired) | set(one.status.passed)
+        judged = set(one.conclusion.fired) | set(one.conclusion.passed)
         assert set(record.expected_keys(one.checkpoint, one.method)) & judged == set(
-            one.status.fired
+            one.conclusion.fired
         )
 
 

@@ -33,12 +33,20 @@ def test_the_options_are_those_of_the_design() -> None:
     )
 
 
-def test_the_help_names_defaults_and_diagnostics() -> None:
+def test_the_help_names_defaults() -> None:
     for option in OPTIONS:
         assert option.default is None or f"default: {option.default}" in option.help, option.name
-    for name, value in DiagnosticThresholds().by_name().items():
-        assert re.search(rf"{name}[^,]*\(default: {value}[),]", NAMED["threshold"].help), name
-    assert all(f"{d.key} {d.name}" in NAMED["diagnostics"].help for d in DIAGNOSTICS)
+
+
+def test_an_unknown_diagnostic_or_threshold_lists_them_all() -> None:
+    with pytest.raises(AuditError) as of_diagnostic:
+        settings("--fa-diagnostics=ax")
+    for diagnostic in DIAGNOSTICS:
+        assert f"{diagnostic.key} ({diagnostic.name})" in str(of_diagnostic.value)
+    with pytest.raises(AuditError) as of_threshold:
+        settings("--fa-threshold=margin=2")
+    for name in DiagnosticThresholds().by_name():
+        assert name in str(of_threshold.value)
 
 
 @pytest.mark.parametrize(

@@ -96,15 +96,17 @@ def test_an_error_cannot_pass_and_a_fire_in_it_still_counts() -> None:
         builders.row(made, outcomes=errors) for made in (builders.healthy(), builders.exploded())
     )
     assert words(healthy) == "incomplete (a b error)"
-    assert healthy.status.passed == ("c", "d")
-    assert exploded.status.fired == ("a", "b", "d") and exploded.status.errors == ("a", "b")
+    assert healthy.conclusion.passed == ("c", "d")
+    assert exploded.conclusion.fired == ("a", "b", "d") and exploded.conclusion.errors == ("a", "b")
 
 
 def test_only_what_ran_counts() -> None:
     report = builders.exploded()
-    assert builders.row(report, outcomes={"c": PASSED}).status.fired == ()
-    assert builders.row(report, outcomes={"a": FAILED, "b": Outcome.NOT_RUN}).status.fired == ("a",)
-    assert Row("x", "dfa", report=report).status.fired == (
+    assert builders.row(report, outcomes={"c": PASSED}).conclusion.fired == ()
+    assert builders.row(report, outcomes={"a": FAILED, "b": Outcome.NOT_RUN}).conclusion.fired == (
+        "a",
+    )
+    assert Row("x", "dfa", report=report).conclusion.fired == (
         "a",
         "b",
         "d",
@@ -120,7 +122,7 @@ def test_a_likely_fire_has_a_question_mark() -> None:
 def test_a_control_in_doubt_leaves_a_row_incomplete() -> None:
     probes = builders.probed(builders.healthy(), 0.85, 0.9, 0.9, 0.9, 0.9, null=0.88)
     row = builders.row(probes, outcomes=dict.fromkeys("abcd", PASSED))
-    assert row.status.word is Word.INCOMPLETE
+    assert row.conclusion.word is Word.INCOMPLETE
     assert words(row) == "incomplete (d in doubt)"
 
 

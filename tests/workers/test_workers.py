@@ -70,6 +70,14 @@ def test_each_checkpoint_is_measured_once_by_all_workers_and_the_audit_is_the_sa
     assert list(tmp_path.glob("fadiag-*")) == [], "nothing is left that workers shared"
 
 
+def test_a_name_that_workers_cannot_be_sent_is_refused(repo: Repo) -> None:
+    (repo.path / "runs/bp_s42.pt").rename(repo.path / "runs/\udcff_s42.pt")
+    repo.ini(fa_data="data.npz", fa_checkpoint="runs")
+    result = repo.pytester.runpytest_subprocess("-n", "2")
+    result.stderr.fnmatch_lines(["ERROR: */runs/?udcff_s42.pt: its name is not UTF-8; *"])
+    assert result.ret == 4
+
+
 def test_a_worker_that_dies_costs_the_test_that_killed_it(
     watched: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

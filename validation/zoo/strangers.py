@@ -265,11 +265,14 @@ class Ode(Chain):
 class Expanded(Chain):
     """One vector for every token, in the same memory."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.embed(x)[:, None].expand(-1, 4, -1)
+    def states(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        hidden = [self.embed(x)[:, None].expand(-1, 4, -1)]
         for block in self.blocks:
-            h = block(h)
-        return self.head(self.ln(h.mean(1)))
+            hidden.append(block(hidden[-1]))
+        return self.head(self.ln(hidden[-1].mean(1))), hidden
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.states(x)[0]
 
 
 class Recurrent(nn.Module):
@@ -352,7 +355,7 @@ def strangers() -> list[Member]:
             Refusal("states are gone", "was freed"),
         ),
         ("an ODE in one buffer", Ode, Refusal("steps in time", many)),
-        ("expanded states", Expanded, Refusal("entries share memory", "expanded tensor")),
+        ("expanded states", Expanded, by_hand),
         ("a recurrent cell", lambda: Recurrent(_cell()), Refusal("steps in time", many)),
         (
             "torch's own recurrent layer",

@@ -59,6 +59,6 @@ def write_csv(audit: Audit, destination: Path) -> list[str]:
         writer.writerow(["checkpoint", "method", "seed", "fired", *titles])
         for row in audit.rows:
             numbers = [row.report and column.value(row.report) for column in columns]
-            fired = " ".join(row.status.fired)
+            fired = " ".join(row.conclusion.fired)
             writer.writerow([row.checkpoint, row.method, row.seed, fired, *numbers])
     return []

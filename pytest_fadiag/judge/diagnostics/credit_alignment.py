@@ -55,7 +55,7 @@ class CreditAlignment(Diagnostic):
         "credit saves; or one step of the rule against BP's, part by part. A mean over layers "
         "hides where credit is lost."
     )
-    instead = "report Γ per layer"
+    instead = "report each layer, not their mean"
     role = Role.EXTRA
     needs = ("gradients", "output-error", "credit", "step")
     needs_reference = True
@@ -113,7 +113,7 @@ class CreditAlignment(Diagnostic):
             Status.FIRE,
             share,
             f"{headline} (need more than {limit(minimum * len(blocks))})",
-            f"{meaning} Report each layer, never a mean over layers.",
+            meaning,
             causes,
         )
 

@@ -193,7 +193,8 @@ class DepthUtility(Diagnostic):
                 f"{pp(depth.allowance_pp)} pp higher: that much is off the lower bound"
             )
         if depth.trained:
-            yield f"weights that no initialisation leaves: {report.blocks(*depth.trained)}"
+            some = f"at least {len(depth.trained)} of {plural(len(depth.steps_pp), 'block')}"
+            yield f"weights that no initialisation leaves in {some}"
         if depth.as_initialised:
             yield f"still at initialisation: {report.blocks(*depth.as_initialised)}"
         if len(depth.steps_pp) > 1:

@@ -107,7 +107,7 @@ class _Trial:
         if dtype == torch.float64:
             self.tolerance = 1e-9
         for gain, self.random_ids in ATTEMPTS:
-            self.network = reinitialised(copy_of(network, dtype).eval(), gain=gain)
+            self.network = reinitialised(copy_of(network, dtype), gain=gain)
             self.draw(self.sizes[0])
             size = float(self.logits.abs().max())
             if size < math.inf and largest_difference(self.logits) > APART * size:
@@ -325,22 +325,11 @@ class _Trial:
 
     def _passes(self, stream: Stream, shifts: Sequence[int]) -> bool:
         def shift(layer: int, state: Tensor) -> None:
-            if _is_expanded(state):
-                raise AuditError(
-                    f"the state at {stream.sites[layer]} is an expanded tensor, whose entries "
-                    "share memory; let the forward clone it"
-                )
             if shifts[layer]:
                 state.copy_(state.roll(shifts[layer], stream.batch_dims[layer]))
 
         logits = stream.run(self.network, copied(self.samples), shift)
         return self._distance(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
-
-
-def _is_expanded(state: Tensor) -> bool:
-    """Whether entries of a state share memory."""
-    strides = zip(state.stride(), state.shape, strict=True)
-    return any(size > 1 and stride == 0 for stride, size in strides)
 
 
 def _head(graph: Graph, last: State) -> str:
@@ -355,10 +344,8 @@ def _head(graph: Graph, last: State) -> str:
 def _parameters(graph: Graph, block: Block, outside: frozenset[str]) -> frozenset[str]:
     """The parameters of a block: those it reads, and what no sample needs in their modules."""
     read = graph.parameters(block)
-    # Such as feedback weights, or an expert.
-    unread = graph.tape.sizes.keys() - graph.parameters_outside()
     prefixes = {f"{block.name}."}
     for name in read - outside:
         prefixes.add(f"{name.rpartition('.')[0]}.")
     prefixes.discard(".")
-    return read.union(name for name in unread if name.startswith(tuple(prefixes)))
+    return read.union(name for name in graph.unread if name.startswith(tuple(prefixes)))

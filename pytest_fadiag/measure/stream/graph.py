@@ -120,6 +120,8 @@ class Graph:
         self.nodes = tape.nodes
         self.useful = self._leading_to(logits)
         """The values that the logits depend on, in the order in which they were made."""
+        self.unread = tape.sizes.keys() - self._parameters(self.useful)
+        """The parameters that no sample needs, such as feedback weights, or an expert's."""
         self.readers = self._readers()
         """The useful values that are made of each."""
         self.cuts = self._cuts()
@@ -337,8 +339,7 @@ class Graph:
         """The class of a module; of a container those of its parts."""
         if not isinstance(call.module, nn.Sequential):
             return type(call.module)
-        parts = [part for part in self.tape.calls if part.path[:-1] == call.path]
-        return tuple(map(self.class_of, parts))
+        return tuple(map(self.class_of, call.parts))
 
     def maker(self, index: int) -> str:
         """What made a value, by name: the module that returned it, or the operation."""

@@ -184,6 +184,9 @@ class _Watch:
                     break
                 self._refuse_freed(site)
                 state = tensors[site.position]
+                if 0 in state.stride():  # an expanded tensor cannot be written to
+                    state = state.clone()
+                    values = _replaced(values, tensors[site.position], state)
                 try:
                     self.on_state(self.layer, state)
                 except Exception as error:

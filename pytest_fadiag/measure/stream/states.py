@@ -164,13 +164,13 @@ def _why_unseen(graph: Graph, node: Node) -> str:
 
 
 def site_of(node: Node) -> Site | None:
-    """Where a value is first seen, at a module if one can."""
+    """Where a value is first seen, at a module if one can; what is expanded, where it is made."""
     sites = []
     for site in node.sights:
         # What enters a module is held by others too, who may be the ones that write to it.
         if site.function or site.place[1] == "output" or not node.overwritten:
             sites.append(site)
     for site in sites:
-        if not site.function:
+        if not site.function and not node.expanded:
             return site
     return next(iter(sites), None)

@@ -56,6 +56,8 @@ class Node:
     memory: Memory
     call: int
     """The innermost module call that it was made in."""
+    expanded: bool
+    """Whether entries share memory."""
     read: bool = False
     sights: list[Site] = field(default_factory=list)
     """Where it can be seen before anything reads it."""
@@ -76,6 +78,8 @@ class Call:
     """The calls around it, from the outermost on, and itself."""
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    parts: list[Call] = field(default_factory=list)
+    """The calls just below it."""
 
 
 class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -147,6 +151,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif end == "input":
             self._path = (*self._path, len(self.calls))
             call = Call(name, self.modules[name], self._path)
+            for outer in self._path[-2:-1]:
+                self.calls[outer].parts.append(call)
             self.calls.append(call)
             call.inputs = self._note_sights(site, values)
         else:
@@ -251,6 +257,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             weighted=weighted,
             memory=self._memory(tensor),
             call=self._path[-1] if self._path else 0,
+            expanded=0 in tensor.stride(),
         )
         self.nodes.append(node)
         return node.index
