@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples" / "field"
-OTHERS = ("__init__", "__main__", "certificates", "common")
+OTHERS = ("__init__", "__main__", "certificates", "common", "figure")
 FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 

@@ -34,6 +34,10 @@ except ImportError:
 
 from .certificates import write
 from .common import Data, Repository, Row, glue_lines, inside, judged, tables, with_control
+from .figure import draw
+
+BP = "BP · BP · BP"
+"""What is said of embedding, blocks and head by the papers of backpropagation."""
 
 
 def names() -> list[str]:
@@ -42,18 +46,19 @@ def names() -> list[str]:
     return sorted(
         one.name
         for one in pkgutil.iter_modules([str(here)])
-        if one.name not in ("common", "certificates", "__main__")
+        if one.name not in ("common", "certificates", "figure", "__main__")
     )
 
 
 def diagnosed(
     calls: list[Any], model: Any, batches: Any, *, control: bool, **options: Any
-) -> DiagnosticReport:
-    """The report; the rule of a control is not asked about."""
+) -> DiagnosticReport | None:
+    """The report, beside the control that was there before; of a control the call alone."""
     calls.append((model, batches, options))
     if control:
-        options = {key: value for key, value in options.items() if key not in ("step", "credit")}
-    return diagnose(model, batches, **options)
+        return None
+    frozen = calls[0][0] if len(calls) > 1 else None
+    return diagnose(model, batches, control=frozen, **options)
 
 
 def trained(module: Any, source: Path, saved: Path, *given: Any, **frozen: bool) -> dict[str, Any]:
@@ -74,33 +79,37 @@ def trained(module: Any, source: Path, saved: Path, *given: Any, **frozen: bool)
     return kept
 
 
-def audited(module: Any, row: Row, saved: Path, data: Data, source: Path, **frozen: bool) -> Any:
-    """The report of a network or of its control, and how ``diagnose`` was called."""
-    if any(frozen.values()):
+def audited(
+    module: Any, calls: list[Any], row: Row, saved: Path, data: Data, source: Path, **frozen: bool
+) -> Any:
+    """The report of a network, or how ``diagnose`` was called for its control."""
+    is_control = any(frozen.values())
+    if is_control:
         saved = saved.with_name(re.sub(r"(?=-s\d+\.pt$)", "-frozen", saved.name))
     kept = trained(module, source, saved, row.rule, data, **frozen)
     row.train_minutes += kept["minutes"]
     start = time.process_time()
-    calls: list[Any] = []
-    is_control = any(frozen.values())
     module.diagnose = partial(diagnosed, calls, control=is_control, seed=row.seed)
     report = module.audit(row.rule, kept["trained"], data)
     row.audit_minutes += (time.process_time() - start) / 60
-    return report, calls
+    return report
 
 
 def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
     """Train and audit every rule of one repository, BP first; what goes wrong is a row too."""
     module = importlib.import_module(f"{__package__}.{name}")
     here: Repository = module.HERE
-    data = Data(options.data.resolve(), options.images, options.tested, seed)
+    images = options.images or here.images
+    data = Data(options.data.resolve(), images, options.tested, seed, here.pairs)
     _ = data.torchvision
     twin: Twin | None = None
     rows = []
     for rule in here.rules:
-        budget = here.data.replace("10,000 images", f"{options.images:,} images")
+        kind = "pairs" if here.pairs else "images"
+        budget = f"{images:,} {kind}; {here.data}" if images else here.data
         facts = here.name, here.commit, rule, seed, here.network, budget, here.changes
         row = Row(name, *facts, bp=rule == here.bp, glue=glue_lines(module))
+        row.paper = BP if row.bp else here.paper.get(rule, here.paper.get("", ""))
         rows.append(row)
         place = options.folder / f"{name}-{rule}-s{seed}"
         saved = place.with_name(f"{place.name}.pt")
@@ -110,20 +119,21 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
                 if hasattr(module, "setup"):
                     module.setup(source)
                 has_control = "frozen" in inspect.signature(module.train).parameters
-                frozen = {"frozen": False} if has_control else {}
-                report, calls = audited(module, row, saved, data, source, **frozen)
-                if has_control:
-                    control, more = audited(module, row, saved, data, source, frozen=True)
+                calls: list[Any] = []
+                settings = (module, calls, row, saved, data, source)
+                control = audited(*settings, frozen=True) if has_control else None
+                report = audited(*settings, **({"frozen": False} if has_control else {}))
+                if control is not None:  # of a trace
                     report = with_control(report, control)
-                    calls += more
-                if options.traces and calls and report.residual_norms:
-                    write(options.traces / f"{place.name.replace(' ', '-')}.npz", calls, rule, seed)
             twin = Twin.of([report]) if row.bp else twin
             report = judged(report, twin)
             row.add(report)
             report.save(place.with_name(f"{place.name}.json"))
             text = place.with_name(f"{place.name}.txt")
             text.write_text(str(report), encoding="utf-8")
+            if options.traces and calls and report.residual_norms:
+                path = options.traces / f"{place.name.replace(' ', '-')}.npz"
+                write(path, calls[::-1], rule, seed)
         except Exception as error:
             traceback.print_exc()
             row.why = f"{type(error).__name__}: {error}"
@@ -154,9 +164,7 @@ def main() -> None:
         type=Path,
         help="a folder of git directories OWNER+NAME; without it GitHub is asked",
     )
-    parser.add_argument(
-        "--images", type=int, default=10_000, help="training images (default: 10,000)"
-    )
+    parser.add_argument("--images", type=int, help="training images (default: as each file says)")
     parser.add_argument("--tested", type=int, default=10_000, help="test images (default: 10,000)")
     parser.add_argument("--seeds", type=int, default=9, help="at most so many of each network")
     parser.add_argument(
@@ -207,6 +215,7 @@ def main() -> None:
             mark = f"<!-- {what} -->\n"
             text = re.sub(f"{mark}.*?{mark}", lambda _: f"{mark}{table}{mark}", text, flags=re.S)  # noqa: B023
         options.page.write_text(text, encoding="utf-8")
+        draw(rows, options.folder, options.page)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,29 @@
-"""BP, FA, DFA and uniform sign-concordant feedback: the library's LeNet, its own training loop."""
+"""BP, FA, DFA and sign-concordant feedback in three forms: the library's LeNet, its own training loop."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
+from torch.optim import SGD
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, by_backward, freeze
+from .common import Data, Repository, freeze
 
 HERE = Repository(
     "jsalbert/biotorch",
     commit="74fad0dd32529e754e4bba8298d4e0fd0a06a886",
-    rules=("backpropagation", "fa", "dfa", "usf"),
+    rules=("backpropagation", "fa", "dfa", "usf", "brsf", "frsf"),
     bp="backpropagation",
     blocks=r"module\.(conv[23]|fc1)",
+    paper={"": "other · other · BP"},
     network="LeNet, 3 convolutions and 2 linear layers",
-    data="Fashion-MNIST for MNIST, 10,000 images, 6 epochs, Adam lr 1e-3",
+    data="6 epochs of batches of 128, Adam lr 1e-3",
+    images=10_000,
+    pairs=False,
 )
 IMAGES = {"shape": (1, 32, 32), "pad": 2}
 
@@ -40,17 +43,19 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
     return model
 
 
-def loss(rule: str, model: Any, x: Any, y: Any) -> Any:
-    """Their forward of a batch: in training DFA takes the labels and hands the error to every layer."""
-    if rule != "dfa":
-        return cross_entropy(model(x), y)
-    outputs = model.train()(x, y, cross_entropy)
-    model.eval()
-    return cross_entropy(outputs, y)
-
-
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
-    """The network as it is; the step is by its own backward."""
-    test, train = data.test(**IMAGES), data.training(**IMAGES)
-    step = by_backward(partial(loss, rule))
-    return diagnose(trained, test, train=train, step=step, method_name=rule)
+    """The network as it is; the step is their training function on one batch."""
+    from biotorch.training.functions import train as epoch
+
+    return diagnose(
+        trained,
+        data.test(**IMAGES),
+        train=data.training(**IMAGES),
+        step=lambda model, x, y: (
+            epoch(
+                model, rule, cross_entropy, SGD(model.parameters(), 0.01), [(x, y)], "cpu", 0, False
+            ),
+            model.eval(),  # in training DFA asks for labels
+        ),
+        method_name=rule,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,9 @@ HERE = Repository(
     blocks="all: its blocks are not trained",
     seeds=1,
     network="2 of 3 blocks of a convolution, ReLU, pooling and batch normalisation; 32 and 128 channels",
-    data="Fashion-MNIST, 3,000 images; closed form, its default",
+    data="closed form, its default",
+    images=1_000,
+    pairs=False,
     changes="it runs on a CPU",
 )
 
@@ -50,7 +51,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
     theirs = load(source / "model.py", {".cuda()": ""}, name="cafo_model")
     torch.manual_seed(data.seed)
     network = theirs.construct_CaFo("Fashion-MNIST", "MSE", 10, 1, 1, 1, 28, n_blocks=2)
-    x, y = replace(data, train=min(data.train, 3_000)).arrays(train=True).tensors
+    x, y = data.arrays(train=True).tensors
     network.train(x, y, x[:10])
     return Cascade(
         [layer.conv_module for layer in network.layers], [layer.W for layer in network.layers]

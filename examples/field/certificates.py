@@ -56,13 +56,16 @@ def arrays(call: Call) -> dict[str, Any]:
 
 
 def write(path: Path, calls: Sequence[Call], method: str, seed: int) -> None:
-    """The trace of a network, with the outputs of its control, which comes second."""
-    found = arrays(calls[0])
-    loss = calls[0][2].get("loss")
+    """The trace of a network, with the outputs of its control, which comes second.
+
+    None for tokens, nor for a loss of its own, which a trace cannot name.
+    """
+    loss = calls[0][2].get("loss") or "ce"
+    if not isinstance(loss, str) or calls[0][1][0][1].dim() > 1:
+        return
+    found = arrays(calls[0]) | {"loss": loss}
     if len(calls) > 1:
         found["control_outputs"] = arrays(calls[1])["outputs"]
-    if loss is None or isinstance(loss, str):
-        found["loss"] = loss or "ce"
     path.parent.mkdir(parents=True, exist_ok=True)
     save_trace(path, **found, method=method, seed=seed)
 

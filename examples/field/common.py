@@ -12,14 +12,13 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from math import isfinite
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from types import ModuleType
 from typing import Any
 
@@ -52,15 +51,20 @@ class Repository:
     """One row each; the word is passed to ``train``."""
     network: str
     data: str
-    """The data, and how far the training was scaled down."""
+    """The budget: how far the training was scaled down."""
     changes: str = ""
     """What had to be changed so that the code runs on a present torch."""
     bp: str = ""
     """The rule that is BP: the twin of the others."""
     blocks: str = ""
     """What is frozen in a control: the blocks that the report names, mostly a pattern for ``freeze``."""
+    paper: Mapping[str, str] = field(default_factory=dict)
+    """By rule, what its paper says of embedding, blocks and head: ``BP``, ``other``, or ``any``."""
     seeds: int = 3
     """How many networks of each rule; one where that takes minutes."""
+    images: int = 30_000
+    pairs: bool = True
+    """Whether its data is pairs of images, or the images themselves."""
 
     def clone(self, folder: Path, mirror: Path | None) -> Path:
         """The code at this commit without notebooks and pictures, in a folder of its own."""
@@ -169,57 +173,46 @@ def inside(source: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def by_backward(
-    loss: Callable[..., torch.Tensor] = torch.nn.functional.cross_entropy, rate: float = 0.01
-) -> Callable[..., None]:
-    """``step=`` for a rule that is the network's own backward: one step of plain SGD.
-
-    ``loss`` takes outputs and labels, or ``(model, x, y)`` where its first argument is so called.
-    """
-    first = next(iter(inspect.signature(loss).parameters))
-
-    def step(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
-        model.zero_grad()
-        value = loss(model, x, y) if first == "model" else loss(model(x), y)
-        value.backward()
-        descend(model, rate)
-
-    step.__qualname__ = "its own backward"
-    return step
-
-
-def descend(model: torch.nn.Module, rate: float = 0.01) -> None:
-    """One step of plain SGD by the gradients that are there."""
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parameter.data.sub_(rate * parameter.grad)
-
-
 # ---------------------------------------------------------------------------------------------
-# The data: Fashion-MNIST, in place of MNIST and CIFAR-10 too.
+# The data: pairs of Fashion-MNIST images, in place of MNIST; some networks take the images themselves.
+
+
+@cache
+def everything(folder: Path, *, pairs: bool, train: bool) -> tuple[Any, Any]:
+    """All images of a split, or pairs of them, and labels."""
+    part = "train" if train else "t10k"
+    bytes_of = [
+        np.frombuffer(gzip.decompress((folder / f"{part}-{name}-ubyte.gz").read_bytes()), np.uint8)
+        for name in ("images-idx3", "labels-idx1")
+    ]
+    x, y = bytes_of[0][16:].reshape(-1, 28, 28), bytes_of[1][8:]
+    if not pairs:
+        return x, y
+    other = np.random.default_rng(int(train)).permutation(len(y))
+    half = (x[:, ::2] // 2 + x[:, 1::2] // 2).astype(np.uint8)
+    return np.concatenate([half, half[other]], axis=1), (y + y[other]) % 10
 
 
 @dataclass(frozen=True)
 class Data:
-    """Fashion-MNIST as the four files ``{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz`` of a folder."""
+    """Fashion-MNIST as the four files ``{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz`` of a folder.
+
+    A pair is an image above another one, each at half its height, in 28 x 28 pixels; its class is
+    the sum of both labels modulo 10, which no layer alone can read.
+    """
 
     folder: Path
-    train: int = 10_000
+    train: int = 30_000
     """The first so many training images are used, and test images."""
     tested: int = 10_000
     seed: int = 1
+    pairs: bool = True
 
     def images(self, *, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images [N, 28, 28] from 0 to 255 and labels [N]."""
-        part = "train" if train else "t10k"
-        x = self._read(f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
-        y = self._read(f"{part}-labels-idx1-ubyte.gz", 8)
+        """Images [N, 28, 28] from 0 to 255 and labels [N]; the same for every seed."""
+        x, y = everything(self.folder, pairs=self.pairs, train=train)
         end = self.train if train else self.tested
         return torch.tensor(x[:end]), torch.tensor(y[:end]).long()
-
-    def _read(self, name: str, skip: int) -> Any:
-        with gzip.open(self.folder / name) as file:
-            return np.frombuffer(file.read(), np.uint8, offset=skip)
 
     def arrays(
         self,
@@ -229,11 +222,16 @@ class Data:
         std: float = 1.0,
         shape: tuple[int, ...] = (1, 28, 28),
         pad: int = 0,
+        channels: int = 1,
     ) -> TensorDataset:
-        """Images from 0 to 1, then normalised, with ``pad`` black pixels around them, and labels."""
+        """Images from 0 to 1, then normalised, with ``pad`` black pixels around them, and labels.
+
+        Grey images go in as so many equal ``channels``.
+        """
         x, y = self.images(train=train)
         x = torch.nn.functional.pad(x, (pad,) * 4)
-        return TensorDataset(((x.float() / 255 - mean) / std).reshape(-1, *shape), y)
+        x = ((x.float() / 255 - mean) / std).reshape(-1, *shape)
+        return TensorDataset(x if channels == 1 else x.expand(-1, channels, -1, -1), y)
 
     def loader(self, batch_size: int, **arrays: Any) -> torch.utils.data.DataLoader[Any]:
         """Shuffled training batches, all of one size."""
@@ -247,8 +245,8 @@ class Data:
         return list(zip(x.split(500), y.split(500), strict=True))
 
     def training(self, **arrays: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """The training set in its order as batches, for ``train=``."""
-        x, y = self.arrays(train=True, **arrays).tensors
+        """The first 10,000 training images as batches, for ``train=``."""
+        x, y = (one[:10_000] for one in self.arrays(train=True, **arrays).tensors)
         return list(zip(x.split(500), y.split(500), strict=True))
 
     @cached_property
@@ -336,6 +334,8 @@ class Row:
     headlines: dict[str, str] | None = None
     step: dict[str, str] | None = None
     """By part, what one step of the rule does there."""
+    paper: str = ""
+    """What its paper says of embedding, blocks and head."""
     gamma: dict[str, float | None] | None = None
     verdict: str = ""
     why: str = ""
@@ -365,19 +365,30 @@ class Row:
 
 
 def glue_lines(module: ModuleType) -> int:
-    """The logical lines that an audit takes: ``audit``, and what of it stands in functions.
+    """The logical lines of ``audit`` and of the functions that it needs and training does not.
 
-    A long line counts once, docstrings and signatures do not.
+    A long line counts once; docstrings, signatures and imports do not.
     """
+    tree = ast.parse(inspect.getsource(module))
+    functions = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
+
+    def needed(start: str) -> set[str]:
+        found, todo = set(), [start]
+        while todo:
+            name = todo.pop()
+            found.add(name)
+            words = [one for one in ast.walk(functions[name]) if isinstance(one, ast.Name)]
+            used = {one.id for one in words if isinstance(one.ctx, ast.Load)}
+            local = {one.id for one in words if isinstance(one.ctx, ast.Store)}
+            todo += (used & functions.keys()) - local - found
+        return found
+
     counted = 0
-    for name in ("audit", "step", "loss", "network"):
-        function = getattr(module, name, None)
-        if function is None or function.__module__ != module.__name__:
-            continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-        for line in ast.walk(tree):
+    for name in needed("audit") - needed("train"):
+        for line in ast.walk(functions[name]):
             text = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
-            counted += isinstance(line, ast.stmt) and not text and line is not tree
+            skipped = text or isinstance(line, ast.Import | ast.ImportFrom)
+            counted += isinstance(line, ast.stmt) and not skipped and line is not functions[name]
     return counted
 
 
@@ -389,7 +400,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
     keys = [one.key for one in DIAGNOSTICS]
     head = ["repository", "rule", "verdict", "because", "accuracy", *keys]
     head += ["margin", "depth", "% of BP"]
-    lines, seen = [[*head, "embedding · blocks · head", "glue", "minutes"]], ""
+    lines, seen = [[*head, "embedding · blocks · head", "as published", "glue", "minutes"]], ""
     for (repository, rule), own in groups.items():
         short = "" if repository == seen else short_name(repository)
         seen = repository
@@ -403,6 +414,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
             mean([row.utility for row in own], "+.1f"),
             share(own, [row for row in rows if row.bp and row.repository == repository]),
             parts(own[0]),
+            as_published(own),
             str(own[0].glue or ""),
             f"{sum(row.train_minutes + row.audit_minutes for row in own):.1f}",
         ])  # fmt: skip
@@ -440,6 +452,20 @@ def parts(row: Row) -> str:
     return " · ".join(text for text in (ends[0], " ".join(words.values()), ends[1]) if text)
 
 
+def as_published(rows: list[Row]) -> str:
+    """✓ where one step does in each part what the paper says, else what the paper says."""
+    steps = [row.step for row in rows if row.step]
+    if not steps or not rows[0].paper:
+        return ""
+    said = dict(zip(("embedding", "blocks", "head"), rows[0].paper.split(" · "), strict=True))
+    for step in steps:
+        for part, state in step.items():
+            expected = said[part if part in said else "blocks"]
+            if expected != "any" and (expected == "BP") != (state == "BP's own"):
+                return f"✗ {rows[0].paper}"
+    return "✓"
+
+
 def sentences(row: Row) -> dict[str, list[str]]:
     """What a report says is missing, with the letters that it concerns."""
     found: dict[str, list[str]] = {}
@@ -452,7 +478,7 @@ def sentences(row: Row) -> dict[str, list[str]]:
 def short_name(repository: str) -> str:
     """The name without its owner; of a long one its capitals."""
     name = repository.split("/")[1]
-    return name if len(name) < 28 else "".join(filter(str.isupper, name))
+    return name if len(name) < 28 else "".join(filter(str.isupper, name)) or name
 
 
 def mean(values: list[float | None], form: str) -> str:
@@ -464,8 +490,10 @@ def mean(values: list[float | None], form: str) -> str:
 def share(rows: list[Row], twins: list[Row]) -> str:
     """Which part of BP's margin a rule reaches; empty where BP has none, or is not healthy."""
     sound = all((row.marks or {}).get(key) == "✓" for row in twins for key in "abcg")
-    own, theirs = (sum(row.margin or 0 for row in some) for some in (rows, twins))
-    return f"{100 * own / theirs:.0f}" if sound and own > 0 and theirs >= 2 * len(twins) > 0 else ""
+    own, theirs = (
+        fmean([row.margin or 0 for row in some]) if some else 0 for some in (rows, twins)
+    )
+    return f"{100 * own / theirs:.0f}" if sound and own > 0 and theirs >= 2 else ""
 
 
 def agreed(values: list[str]) -> str:

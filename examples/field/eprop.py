@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
@@ -18,6 +17,7 @@ HERE = Repository(
     commit="0f32a8f20cdc07c1c21873ae740024be78c6a88a",
     rules=("e-prop",),
     seeds=1,
+    images=0,
     network="40-30-2 recurrent LIF neurons (its default has 100), 250 time steps",
     data="its own cue accumulation with cues of 30 steps and a pause of 40 (of 150 and 1,200); 3 of 10 epochs of 200 sequences",
     changes="np.int, which numpy dropped, is int",
@@ -59,8 +59,8 @@ def train(rule: str, source: Path, data: Data) -> Any:
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """Probabilities averaged over the last cue, as its own score does, and their logarithm."""
-
-    def last_cue(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return model(x.transpose(0, 1), None, False)[-30:].mean(0).log()
-
-    return diagnose(*trained, forward=last_cue, method_name="e-prop")
+    return diagnose(
+        *trained,
+        forward=lambda model, x, y: model(x.transpose(0, 1), None, False)[-30:].mean(0).log(),
+        method_name="e-prop",
+    )

@@ -17,7 +17,9 @@ HERE = Repository(
     rules=("forward-forward",),
     seeds=1,
     network="MLP 784-500-500, ReLU, goodness of both layers",
-    data="Fashion-MNIST for MNIST, 4,000 of 50,000 images; 100 of 1,000 epochs a layer",
+    data="100 of 1,000 epochs a layer, all images in one batch",
+    images=4_000,
+    pairs=False,
 )
 NORMAL = {"mean": 0.1307, "std": 0.3081, "shape": (784,)}
 
@@ -32,7 +34,7 @@ def setup(source: Path) -> Any:
 def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
     """The main block of ``main.py``; ``predict`` gives the goodness of each label instead of the largest."""
     main = setup(source)
-    x, y = (one[:4_000] for one in data.arrays(train=True, **NORMAL).tensors)
+    x, y = data.arrays(train=True, **NORMAL).tensors
     network: torch.nn.Module = main.Net([784, 500, 500])
     network.train(main.overlay_y_on_x(x, y), main.overlay_y_on_x(x, y[torch.randperm(len(y))]))
     return network
@@ -42,11 +44,10 @@ def audit(rule: str, network: torch.nn.Module, data: Data) -> DiagnosticReport:
     """Goodness per label as outputs; the layers in a list that torch sees; ``train`` as torch calls it."""
     network.layers = torch.nn.ModuleList(vars(network).pop("layers"))
     type(network).train = type(network.layers[0]).train = torch.nn.Module.train
-    test = data.test(**NORMAL)
-    training = data.training(**NORMAL)
-
-    def forward(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        goodness: torch.Tensor = net.predict(x)
-        return goodness
-
-    return diagnose(network, test, train=training, forward=forward, method_name="FF")
+    return diagnose(
+        network,
+        data.test(**NORMAL),
+        train=data.training(**NORMAL),
+        forward=lambda net, x, y: net.predict(x),
+        method_name="FF",
+    )

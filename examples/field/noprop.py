@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,9 @@ HERE = Repository(
     rules=("NoProp-DT",),
     seeds=1,
     network="4 of 10 blocks, each 3 convolutions and 6 linear layers; embeddings of 32 (its default has 128)",
-    data="Fashion-MNIST for CIFAR-10, 2,000 images of 1 × 28 × 28; 2 of 100 epochs of each block",
+    data="of 1 × 28 × 28; 2 of 100 epochs of each block",
+    images=2_000,
+    pairs=False,
     changes="none; its evaluate() makes the state from the true label, so it is not used: here the network starts from noise, by its forward_inference",
 )
 BLOCKS = 4
@@ -38,7 +39,7 @@ def train(rule: str, source: Path, data: Data) -> Any:
     model = NoPropNetDT(BLOCKS, 10, 32, img_channels=1, img_size=28)
     model.set_noise_schedule(schedule[0])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-4)
-    loader = replace(data, train=min(data.train, 2_000)).loader(128)
+    loader = data.loader(128)
     for _ in range(2):
         train_noprop_dt_epoch(model, loader, optimizer, BLOCKS, 1.0, torch.device("cpu"), schedule)
     return model.eval()
@@ -48,9 +49,9 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """Its inference from noise."""
     from train import get_cosine_schedule
 
-    _, _, schedule = get_cosine_schedule(BLOCKS)
-
-    def forward(model: Any, x: Any, y: Any) -> Any:
-        return model.forward_inference(x, schedule)
-
-    return diagnose(trained, data.test(), forward=forward, method_name=rule)
+    return diagnose(
+        trained,
+        data.test(),
+        forward=lambda model, x, y: model.forward_inference(x, get_cosine_schedule(BLOCKS)[2]),
+        method_name=rule,
+    )

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy
+from torch.optim import SGD
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, by_backward, freeze
+from .common import Data, Repository, freeze
 
 HERE = Repository(
     name="codenlighten/ortho-ai",
@@ -19,6 +20,8 @@ HERE = Repository(
     rules=("DFA by name",),
     blocks=r"layers\.",
     seeds=1,
+    images=0,
+    paper={"": "other · other · BP"},
     network="pre-LayerNorm transformer, 4 blocks, d 64 (its default has 256), 4 heads, characters",
     data="next character of its own Markdown files for WikiText, sequences of 32; 400 of 5,000 steps at ten times its learning rate",
     changes="none; its trainers never call set_global_error, so the hooks leave BP's gradients as they are",
@@ -67,6 +70,12 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
 def audit(rule: str, model: torch.nn.Module, data: Data) -> DiagnosticReport:
     """Token targets tell the task; the hooks that were removed changed nothing."""
-    test, training = batches(Path.cwd(), train=False), batches(Path.cwd(), train=True)
-    step = by_backward(lambda outputs, y: cross_entropy(outputs.flatten(0, 1), y.flatten()))
-    return diagnose(model, test, train=training, step=step, method_name="DFA by name")
+    return diagnose(
+        model,
+        batches(Path.cwd(), train=False),
+        train=batches(Path.cwd(), train=True),
+        step=lambda model, x, y: SGD(model.parameters(), 0.01).step(
+            lambda: cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
+        ),
+        method_name="DFA by name",
+    )

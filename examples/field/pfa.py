@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, by_backward, freeze, missing
+from .common import Data, Repository, freeze, missing
 
 HERE = Repository(
     "jil095/product_feedback_alignment",
@@ -19,10 +20,13 @@ HERE = Repository(
     bp="backpropagation",
     blocks=r"module\.layer[123]",
     seeds=1,
+    paper={"": "other · other · BP"},
     network="ResNet-8: its ResNet-20 with 1 block a stage, batch normalisation",
-    data="Fashion-MNIST for CIFAR-10, 3,000 images of 3 × 28 × 28; 3 of 250 epochs, SGD lr 0.1, weight decay 5e-3 (1e-4 for BP and FA)",
+    data="of 3 × 28 × 28; 3 of 250 epochs, SGD lr 0.1, weight decay 5e-3 (1e-4 for BP and FA)",
+    images=3_000,
+    pairs=False,
 )
-IMAGES = {"mean": 0.286, "std": 0.353}
+IMAGES = {"mean": 0.286, "std": 0.353, "channels": 3}
 
 
 def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Module:
@@ -47,15 +51,21 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
     decay = 5e-3 if rule == "tfa" else 1e-4
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=decay, momentum=0.9)
     for _ in range(3):
-        for x, y in replace(data, train=min(data.train, 3_000)).loader(128, **IMAGES):
+        for x, y in data.loader(128, **IMAGES):
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(x.expand(-1, 3, -1, -1)), y).backward()
+            cross_entropy(model(x), y).backward()
             optimizer.step()
     return model
 
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """The network as it is; the step is by its own backward."""
-    test = [(x.expand(-1, 3, -1, -1), y) for x, y in data.test(**IMAGES)]
-    train = [(x.expand(-1, 3, -1, -1), y) for x, y in data.training(**IMAGES)]
-    return diagnose(trained.eval(), test, train=train, step=by_backward(), method_name=rule)
+    return diagnose(
+        trained.eval(),
+        data.test(**IMAGES),
+        train=data.training(**IMAGES),
+        step=lambda model, x, y: SGD(model.parameters(), 0.01).step(
+            lambda: cross_entropy(model(x), y).backward()
+        ),
+        method_name=rule,
+    )

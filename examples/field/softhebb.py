@@ -17,7 +17,9 @@ HERE = Repository(
     blocks="conv2 and conv3",
     seeds=1,
     network="demo.py's three convolutions with 24, 96, 384 of its 96, 384, 1536 channels",
-    data="Fashion-MNIST for CIFAR-10 (padded to 32 × 32, three equal channels), 3,000 images of training and of test; 2 of 50 epochs of the readout",
+    data="padded to 32 × 32, three equal channels; 1,500 test images; 2 of 50 epochs of the readout",
+    images=1_500,
+    pairs=False,
     changes="learning rate schedules: the argument verbose, a rate per channel set as a tensor",
 )
 
@@ -64,8 +66,8 @@ def setup(source: Path, *, frozen: bool = False) -> None:
 
 
 def images(data: Data, *, train: bool) -> torch.utils.data.TensorDataset:
-    """The first 3,000 images [N, 3, 32, 32] from 0 to 1."""
-    x, y = (one[:3_000] for one in data.arrays(train=train).tensors)
+    """The first 1,500 images [N, 3, 32, 32] from 0 to 1."""
+    x, y = (one[:1_500] for one in data.arrays(train=train).tensors)
     return torch.utils.data.TensorDataset(
         torch.nn.functional.pad(x, (2, 2, 2, 2)).repeat(1, 3, 1, 1), y
     )
@@ -83,8 +85,12 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
 def audit(rule: str, model: torch.nn.Module, data: Data) -> DiagnosticReport:
     """The network as it is."""
-    test, training = (
-        list(zip(*(one.split(250) for one in images(data, train=part).tensors), strict=True))
-        for part in (False, True)
+    return diagnose(
+        model, batches(data, train=False), train=batches(data, train=True), method_name="SoftHebb"
     )
-    return diagnose(model, test, train=training, method_name="SoftHebb")
+
+
+def batches(data: Data, *, train: bool) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The same images in batches of 250."""
+    x, y = images(data, train=train).tensors
+    return list(zip(x.split(250), y.split(250), strict=True))
