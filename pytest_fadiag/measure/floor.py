@@ -23,6 +23,8 @@ LAST = 8
 """How many tokens before a target the readout sees."""
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """λ/n, of which leave-one-out squared error chooses."""
+HASHED = 1_024
+"""Signed sums of a vector of more than 2,048 numbers: a readout reads as much of twice as many."""
 KEPT_BYTES = 256 * 2**20
 """Inputs that take more are read again for each pass."""
 COLUMNS = 512
@@ -244,7 +246,7 @@ class SmallInputs:
         return rows.scatter_add_(1, columns.clamp_min(0), signs)
 
     def small(self, x: Tensor) -> Tensor:
-        """At most 2,048 numbers a sample: pooled images, projected vectors, bags of tokens."""
+        """At most 2,048 numbers a sample: pooled images, hashed vectors, bags of tokens."""
         if not x.is_floating_point() and x.ndim == 2:
             self.reduced = "as a bag of tokens"
             bags = torch.zeros(len(x), WIDEST, device=x.device)
@@ -263,8 +265,8 @@ class SmallInputs:
             x = functional.adaptive_avg_pool2d(x, max(side, 1))
         x = x.flatten(1)
         if x.shape[1] > WIDEST:
-            self.reduced = f"hashed to {WIDEST:,}"
-            x = sketched(x, WIDEST)
+            self.reduced = f"hashed to {HASHED:,}"
+            x = sketched(x, HASHED)
         return x
 
 

@@ -97,6 +97,8 @@ class Step:
         self.batches: list[list[Compared]] = []
         self.states = 1
         self.returns_loss = False
+        self.trains = False
+        """Whether the step leaves a module in training mode."""
         self.problem = ""
 
     def update(self, batch: Batch) -> None:
@@ -152,6 +154,11 @@ class Step:
                 f"the step of {self.name} changes {part} by less than "
                 f"{str(dtype).removeprefix('torch.')} resolves; make a larger step"
             )
+        if size and self.trains and not _norm(true.gradient, names):
+            raise AuditError(
+                f"in training mode, in which {self.name} leaves the network, no gradient reaches "
+                f"{part}; end the step with model.eval()"
+            )
         return Compared(
             _cosine(true.change, true.gradient, names),
             _cosine(contrast.change, contrast.gradient, names),
@@ -188,6 +195,7 @@ class Step:
             change = self._change(named_parameters(network), loss)
             fresh = copy_of(self.source.network)
             _set_modes(fresh, network)
+            self.trains = any(module.training for module in fresh.modules())
             torch.manual_seed(state)
             return Moved(change, bp_gradient(self.source, fresh, x, y))
 

@@ -154,8 +154,12 @@ class BlockWeights:
             return False
         parameters = named_parameters(self.network)
         written, read = (parameters[name].detach().double().cpu() for name in (*writing, *reading))
+        bias = self.values.get(
+            f"{writing[0].removesuffix('weight')}bias", numpy.zeros(len(written))
+        )
         return fit_each_other(
-            written.flatten(1).numpy(), read.transpose(0, 1).flatten(1).contiguous().numpy()
+            numpy.column_stack([written.flatten(1).numpy(), bias]),
+            read.transpose(0, 1).flatten(1).contiguous().numpy(),
         )
 
     def _weights_of_layers(self, names: frozenset[str]) -> list[str]:

@@ -162,6 +162,6 @@ def test_large_inputs_are_pooled_projected_or_counted() -> None:
     source = NetworkSource(nn.Linear(2, 2), [(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))])
     inputs = SmallInputs(source, Folds(source).read)
     assert inputs.small(torch.rand(2, 3, 64, 64)).shape == (2, 3 * 26 * 26)
-    assert inputs.small(torch.rand(2, 5000)).shape == (2, 2048)
+    assert inputs.small(torch.rand(2, 5000)).shape == (2, 1024)
     bags = inputs.small(torch.tensor([[1, 1, 7], [2049, 0, 0]]))
     assert bags[0, 1] == 2 and bags[0, 7] == 1 and bags[1, 1] == -1

@@ -435,6 +435,29 @@ def test_the_gradient_is_taken_in_the_mode_that_the_step_leaves(mode: bool) -> N
     assert not net.norm.num_batches_tracked
 
 
+class Cut(nn.Module):
+    """What relaxes its output in training, apart from its input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.ones_like(h) if self.training else h
+
+
+def test_a_step_that_leaves_a_mode_in_which_no_gradient_passes_is_refused() -> None:
+    def in_training(model: Any, x: Tensor, y: Tensor) -> None:
+        bp(model.eval(), x, y)
+        model.train()
+
+    net = network(Cut)
+    assert step_of(in_training, net).problem == (
+        "in training mode, in which the rule leaves the network, no gradient reaches "
+        "embedding; end the step with model.eval()"
+    )
+    assert not step_of(bp, net).problem
+
+
 def test_what_a_forward_stores_as_a_gradient_is_no_part_of_it() -> None:
     class Hebbian(Block):
         def forward(self, h: Tensor) -> Tensor:
