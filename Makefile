@@ -33,7 +33,7 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/measure.py
 	$(BIN)/python benchmarks/depth.py
 	$(BIN)/python benchmarks/audit.py
-	$(BIN)/python benchmarks/credit.py cost random
+	$(BIN)/python -m benchmarks.credit cost random
 	$(BIN)/python benchmarks/recorder.py
 	$(BIN)/python benchmarks/xdist.py
 	$(BIN)/python benchmarks/checkpoints.py
