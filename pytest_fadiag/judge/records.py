@@ -356,7 +356,8 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     as_initialised: tuple[int, ...] = ()
     """Blocks whose weights cannot be told from an initialisation."""
     trained: tuple[int, ...] = ()
-    """Blocks whose weights no initialisation left; sought until half of all blocks are found."""
+    """Blocks whose weights no initialisation left, until half of all are found; the second of two
+    neighbours of which one was trained."""
     network: float | None = None
     """The network's own accuracy on the images that are read, classes weighted equally."""
     left_out: tuple[int, ...] = ()

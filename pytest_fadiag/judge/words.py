@@ -109,12 +109,7 @@ def fold(prefix: str, lines: Iterable[str], width: int = WIDTH) -> list[str]:
     """Lines wrapped at a width, each begun with the prefix, their continuations indented."""
     hang = " " * (len(prefix) - len(prefix.lstrip()) + 2)
     wrapper = textwrap.TextWrapper(
-        max(width, 1),
-        prefix,
-        hang,
-        expand_tabs=False,
-        break_long_words=False,
-        break_on_hyphens=False,
+        width, prefix, hang, expand_tabs=False, break_long_words=False, break_on_hyphens=False
     )
     folded: list[str] = []
     for line in lines:

@@ -53,9 +53,9 @@ DRAWS = 40
 LIMIT = 5.0
 """Standard deviations of a null: no initialisation of 135 architectures exceeds 3.3."""
 SIGNS_LIMIT = 4.0
-"""Standard deviations: matrices that were drawn apart exceed it once in 4,000 pairs."""
+"""Standard deviations of random signs of the units."""
 ORDERS_LIMIT = 3.0
-"""The same for what is no sample of its own, but guards against one order of units in both."""
+"""The same of permutations and of turns, which guard against one order of units in both."""
 FEWEST_PAIRS = 2
 """One pair of blocks alone tells too little."""
 SMALLEST_SD = 1e-5
@@ -152,6 +152,8 @@ class BlockWeights:
         reading = self._weights_of_layers(self.stream.parameters[following])[:1]
         if not writing or not reading:
             return False
+        if numpy.array_equal(self.values[writing[0]], self.values[reading[0]]):
+            return False  # two copies of one drawing
         parameters = named_parameters(self.network)
         written, read = (parameters[name].detach().double().cpu() for name in (*writing, *reading))
         bias = self.values.get(
@@ -256,8 +258,6 @@ def fit_each_other(written: Array, read: Array) -> bool:
     units = len(written)
     if units != len(read) or not LEAST_SIDE <= units <= SIZES[-1][0]:
         return False
-    if written.shape == read.shape and numpy.array_equal(abs(written), abs(read)):
-        return False
     common = written @ written.T
     numpy.fill_diagonal(common, 0)
     of_readers = read @ read.T
@@ -269,7 +269,9 @@ def fit_each_other(written: Array, read: Array) -> bool:
     permutations = [random.permutation(units) for _ in range(DRAWS)]
     turns = [numpy.roll(numpy.arange(units), places) for places in range(1, units)]
     for orders in (permutations, turns):
-        others = numpy.array([(common[numpy.ix_(o, o)] * of_readers).sum() for o in orders])
+        others = numpy.array(
+            [(common[numpy.ix_(order, order)] * of_readers).sum() for order in orders]
+        )
         if statistic - others.mean() <= ORDERS_LIMIT * others.std(ddof=1):
             return False
     return True

@@ -71,7 +71,6 @@ def test_formats() -> None:
     )
     assert words.table([["", "b"], ["aa", "1"]]) == ["    b", "aa  1"]
     assert words.fold("  ", ["a " * 60], 40)[1].startswith("    a")
-    assert words.fold("", ["a b"], 0) == ["a", "  b"]
     assert words.one_line("a\nb\x07") == "a\\nb\\x07" == words.one_line(words.one_line("a\nb\x07"))
 
 

@@ -193,8 +193,8 @@ class DepthUtility(Diagnostic):
                 f"{pp(depth.allowance_pp)} pp higher: that much is off the lower bound"
             )
         if depth.trained:
-            some = f"at least {len(depth.trained)} of {plural(len(depth.steps_pp), 'block')}"
-            yield f"weights that no initialisation leaves in {some}"
+            blocks = f"{len(depth.trained)} of {plural(len(depth.steps_pp), 'block')}"
+            yield f"weights that no initialisation leaves in at least {blocks}"
         if depth.as_initialised:
             yield f"still at initialisation: {report.blocks(*depth.as_initialised)}"
         if len(depth.steps_pp) > 1:
